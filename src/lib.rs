@@ -1,0 +1,26 @@
+//! fencegate: a reverse proxy that checks a fencing token before a write reaches an unmodified store.
+//!
+//! The modules stand on floors; a module imports only from lower ones (`tests/architecture.rs` checks it).
+//!
+//! ```text
+//! 8 main.rs · cli/     serve, check, explain, demo, fences: one file a verb
+//! 7 server/            assembles the parts from the checked config; signals, ordered drain
+//! 6 http/ admin/       the HTTP gate; the admin address. They never import each other
+//! 5 upstream/          connect, pool, send: it takes a `&Flight`
+//! 4 keeper/            the async shell around the fences: the only caller of fence transitions and of the ledger
+//! 3 ledger/            where marks are durable: the trait, the file, memory; group commit
+//! 2 config/ observe/   raw text → checked config with problems that carry line and column; metrics, events
+//! 1 fence/             pure: state and transitions of one resource, time passed in
+//!   rules/             pure: request → rule, resource names, tokens
+//!   wire/              pure codecs
+//! 0 base/              tokens, reasons, clock, the shim for model-checked atomics
+//! ```
+//!
+//! Words, one meaning each: *token* what a client presents · *mark* the highest token of a resource that is
+//! durable · *fence* the state of one resource · *flight* an admitted request until it is settled · *commit
+//! point* the moment before its last byte goes out · *settled* answered, cut, or out of doubt · *in doubt* past
+//! the commit point and the answer lost · *raise* a mark going up · *drain* a raise waiting for older flights ·
+//! *ledger* where marks are durable.
+
+pub mod base;
+pub mod ledger;
