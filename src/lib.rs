@@ -23,4 +23,5 @@
 //! *ledger* where marks are durable.
 
 pub mod base;
+pub mod fence;
 pub mod ledger;
