@@ -24,4 +24,6 @@
 
 pub mod base;
 pub mod fence;
+pub mod keeper;
 pub mod ledger;
+pub mod observe;

@@ -1,0 +1,282 @@
+//! How a request gets a [`Flight`]: at once where its token is open, else by waiting for its fences.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use super::flight::{Berth, Flight};
+use super::slow::{self, SleeperId, Slow};
+use super::{Chores, Keeper};
+use crate::base::{Token, TokenFormat};
+use crate::fence::{self, Arrival, Claim, Door, Effects, Party, Step};
+
+/// What a request presents for one resource.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The resource's name.
+    pub name: &'a str,
+    /// The token, or that there is none.
+    pub claim: Claim,
+    /// How the resource's tokens are written.
+    pub format: TokenFormat,
+}
+
+/// Why a request was not admitted. `index` says which of its asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// A higher token was seen.
+    Stale {
+        /// Which of the asks.
+        index: usize,
+        /// The highest token seen.
+        highest: Token,
+    },
+    /// The resource is fenced by now, and no token came.
+    Missing {
+        /// Which of the asks.
+        index: usize,
+    },
+    /// Too many wait already. Nothing was raised.
+    Overloaded,
+    /// The ledger could not make the mark durable; it is tried again by itself.
+    Unstored,
+}
+
+/// An admitted request.
+#[derive(Debug)]
+pub struct Admitted<'k> {
+    /// What it may do now.
+    pub flight: Flight<'k>,
+    /// Whether it was the first to present its token.
+    pub raised: bool,
+}
+
+/// How many requests of one listener wait, and may wait.
+#[derive(Debug)]
+pub struct Room {
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+impl Room {
+    /// Room for `waiting_max` requests.
+    #[must_use]
+    pub fn new(waiting_max: usize) -> Room {
+        Room {
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+        }
+    }
+
+    fn enter(&self) -> bool {
+        self.waiting
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
+                (n < self.waiting_max).then_some(n + 1)
+            })
+            .is_ok()
+    }
+
+    fn leave(&self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Keeper {
+    /// The way of nearly every request: all its tokens are open. No lock, nothing awaited.
+    #[must_use]
+    pub fn quick<'k>(self: &'k Arc<Self>, asks: &[Ask<'_>], write: bool) -> Option<Flight<'k>> {
+        let mut berths = SmallVec::new();
+        for ask in asks {
+            let key = self.table.key(ask.name);
+            let fence = self.table.get(key)?;
+            if !fence.door.admits(ask.claim) {
+                return None;
+            }
+            berths.push(Berth {
+                fence,
+                key,
+                claim: ask.claim,
+            });
+        }
+        Some(Flight::new(self, berths, write))
+    }
+
+    /// The way of the others: compares, raises, and waits. Poll it; drop it to give up (the raise goes on).
+    #[must_use]
+    pub fn admit<'k, 'a>(
+        self: &'k Arc<Self>,
+        asks: &'a [Ask<'a>],
+        room: &'a Room,
+        write: bool,
+    ) -> Admission<'k, 'a> {
+        let mut waits: SmallVec<[Wait; 1]> = asks
+            .iter()
+            .enumerate()
+            .map(|(index, ask)| {
+                let key = self.table.key(ask.name);
+                let berth = Berth {
+                    fence: self.table.get_or_bare(key),
+                    key,
+                    claim: ask.claim,
+                };
+                Wait {
+                    berth,
+                    index,
+                    sleeper: None,
+                }
+            })
+            .collect();
+        waits.sort_by_key(|wait| wait.berth.key); // the one fixed order in which locks are taken
+        Admission {
+            keeper: self,
+            asks,
+            waits,
+            room,
+            inside: false,
+            raised: false,
+            write,
+        }
+    }
+}
+
+/// A request on its way to a flight; see [`Keeper::admit`].
+#[derive(Debug)]
+pub struct Admission<'k, 'a> {
+    keeper: &'k Arc<Keeper>,
+    asks: &'a [Ask<'a>],
+    waits: SmallVec<[Wait; 1]>,
+    room: &'a Room,
+    inside: bool,
+    raised: bool,
+    write: bool,
+}
+
+#[derive(Debug)]
+struct Wait {
+    berth: Berth,
+    index: usize,
+    sleeper: Option<SleeperId>,
+}
+
+impl<'k> Admission<'k, '_> {
+    /// Arrives at the fences, for the first time or again.
+    ///
+    /// Pending means that the waker is registered with each of them.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Admitted<'k>, Refused>> {
+        let may_wait = self.inside || self.room.enter();
+        self.inside = may_wait;
+        let (arrival, chores) = self.arrive(may_wait, cx.waker());
+        for (wait, chores) in self.waits.iter().zip(chores) {
+            self.keeper.carry_out(&wait.berth.fence, chores);
+        }
+        match arrival {
+            Arrival::Waits { raised } => {
+                self.raised |= raised;
+                Poll::Pending
+            }
+            Arrival::Admitted => {
+                let raised = self.raised;
+                self.leave();
+                self.waits.sort_by_key(|wait| wait.index);
+                let berths = self.waits.drain(..).map(|wait| wait.berth).collect();
+                Poll::Ready(Ok(Admitted {
+                    flight: Flight::new(self.keeper, berths, self.write),
+                    raised,
+                }))
+            }
+            Arrival::Stale { index, highest } => Poll::Ready(Err(Refused::Stale {
+                index: self.waits[index].index,
+                highest,
+            })),
+            Arrival::Missing { index } => Poll::Ready(Err(Refused::Missing {
+                index: self.waits[index].index,
+            })),
+            Arrival::Overloaded => Poll::Ready(Err(Refused::Overloaded)),
+            Arrival::Unstored => Poll::Ready(Err(Refused::Unstored)),
+        }
+    }
+
+    /// Whether what it waits for is the ledger, and not older flights.
+    #[must_use]
+    pub fn waits_for_the_store(&self) -> bool {
+        self.waits.iter().any(|wait| {
+            let slot = wait.berth.fence.slow.lock();
+            slot.as_ref().is_some_and(|slow| {
+                matches!(slow.core.step(), Step::Committing { .. } | Step::Unstored { .. })
+            })
+        })
+    }
+
+    fn arrive(&mut self, may_wait: bool, waker: &Waker) -> (Arrival, SmallVec<[Chores; 1]>) {
+        let now = self.keeper.clock.now();
+        let mut slots: SmallVec<[MutexGuard<'_, Option<Box<Slow>>>; 1]> = SmallVec::new();
+        let mut sleepers: SmallVec<[&mut Option<SleeperId>; 1]> = SmallVec::new();
+        let mut doors: SmallVec<[&Door; 1]> = SmallVec::new();
+        let claims: SmallVec<[Claim; 1]> = self.waits.iter().map(|wait| wait.berth.claim).collect();
+        for wait in &mut self.waits {
+            let ask = &self.asks[wait.index];
+            let mut slot = wait.berth.fence.slow.lock();
+            slow::open(&mut slot, &wait.berth.fence).is_named(ask.name, ask.format);
+            slots.push(slot);
+            sleepers.push(&mut wait.sleeper);
+            doors.push(&wait.berth.fence.door);
+        }
+        let mut parties: SmallVec<[Party<'_>; 1]> = SmallVec::new();
+        for (slot, (door, claim)) in slots.iter_mut().zip(doors.iter().zip(&claims)) {
+            let core = &mut slot.as_deref_mut().expect("opened above").core;
+            parties.push(Party {
+                core,
+                door,
+                claim: *claim,
+                effects: Effects::default(),
+            });
+        }
+        let arrival = fence::arrive(&mut parties, may_wait, now, self.keeper.hold);
+        let effects: SmallVec<[Effects; 1]> = parties.iter().map(|party| party.effects).collect();
+        drop(parties);
+        let mut chores = SmallVec::new();
+        for (at, (slot, sleeper)) in slots.iter_mut().zip(sleepers).enumerate() {
+            let slow = slot.as_deref_mut().expect("opened above");
+            if effects[at].wake && slow.since.is_none() {
+                slow.since = Some(now);
+            }
+            // Before this request registers itself: it need not wake itself.
+            chores.push(slow.chores(effects[at]));
+            match arrival {
+                Arrival::Waits { .. } => slow.sleep(sleeper, true, waker),
+                Arrival::Stale { index, .. } | Arrival::Missing { index } if index == at => slow.refused += 1,
+                Arrival::Stale { .. } | Arrival::Missing { .. } => {}
+                Arrival::Admitted | Arrival::Overloaded | Arrival::Unstored => {}
+            }
+            slow::rest(slot);
+        }
+        (arrival, chores)
+    }
+
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.inside) {
+            self.room.leave();
+        }
+        for wait in &mut self.waits {
+            if let Some(id) = wait.sleeper.take() {
+                let mut slot = wait.berth.fence.slow.lock();
+                if let Some(slow) = slot.as_deref_mut() {
+                    slow.forget(id);
+                    slow::rest(&mut slot);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Admission<'_, '_> {
+    fn drop(&mut self) {
+        self.leave();
+        for wait in self.waits.drain(..) {
+            wait.berth.leave(self.keeper);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A flight: an admitted request until it is settled.
+//!
+//! Forwarding takes a flight, so that sending without an admission doesn't compile. Dropping one is always safe:
+//! before its commit point it is cut, after it, it leaves a doubt.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::slow::{self, SleeperId};
+use super::{Fence, Keeper};
+use crate::base::Token;
+use crate::fence::{Claim, Key};
+
+/// One fence that a request is bound to.
+#[derive(Debug)]
+pub(super) struct Berth {
+    pub fence: Fence,
+    pub key: Key,
+    pub claim: Claim,
+}
+
+impl Berth {
+    /// Lets go of the fence; one that never had a mark is forgotten with its last flight.
+    pub fn leave(self, keeper: &Keeper) {
+        let Berth { fence, key, .. } = self;
+        let bare = fence.door.mark().is_none();
+        drop(fence);
+        if bare {
+            keeper.table.forget_bare(key);
+        }
+    }
+}
+
+/// An admitted request that may be sent.
+#[derive(Debug)]
+pub struct Flight<'k> {
+    keeper: &'k Arc<Keeper>,
+    berths: SmallVec<[Berth; 1]>,
+    /// A read is admitted like a write but never held against a raise.
+    write: bool,
+    committed: bool,
+    settle_after: Duration,
+}
+
+/// Why a flight may not commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// A higher token came for the resource of ask `index`.
+    Stale {
+        /// Which of the asks, in the order of the flight's fences.
+        index: usize,
+        /// The highest token seen.
+        highest: Token,
+    },
+    /// A write without a token, and a token came.
+    Fenced {
+        /// Which of the asks.
+        index: usize,
+    },
+    /// An operator's reset is under way.
+    Reset,
+    /// This instance does not own the fences any more.
+    NotOwner,
+}
+
+impl<'k> Flight<'k> {
+    pub(super) fn new(keeper: &'k Arc<Keeper>, berths: SmallVec<[Berth; 1]>, write: bool) -> Flight<'k> {
+        if write && !berths.is_empty() {
+            keeper.in_flight.fetch_add(1, Ordering::AcqRel);
+        }
+        Flight {
+            keeper,
+            berths,
+            write,
+            committed: false,
+            settle_after: Duration::MAX,
+        }
+    }
+
+    /// For a request that no rule binds to a fence: it commits freely and leaves no doubt.
+    #[must_use]
+    pub fn unfenced(keeper: &'k Arc<Keeper>) -> Flight<'k> {
+        Flight::new(keeper, SmallVec::new(), false)
+    }
+
+    /// How long a doubt of this flight lasts, should it come to that (A4).
+    #[must_use]
+    pub fn settles_after(mut self, settle_after: Duration) -> Flight<'k> {
+        self.settle_after = settle_after;
+        self
+    }
+
+    /// Whether this is a write that is bound to a fence.
+    #[must_use]
+    pub fn is_fenced_write(&self) -> bool {
+        self.write && !self.berths.is_empty()
+    }
+
+    /// Whether it is past its commit point.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        self.committed
+    }
+
+    /// The commit point (S5): call it right before each system call that could carry the last byte, and
+    /// [`Flight::uncommit`] if that byte was not taken. Compares the token once more, and asks for ownership.
+    ///
+    /// # Errors
+    /// [`Cut`]: the last byte must not go out.
+    pub fn commit(&mut self) -> Result<(), Cut> {
+        if self.berths.is_empty() || self.committed {
+            return Ok(());
+        }
+        if !self.keeper.ledger.owned() {
+            return Err(Cut::NotOwner);
+        }
+        if !self.write {
+            return Ok(());
+        }
+        for at in 0..self.berths.len() {
+            if !self.berths[at].fence.door.commit(self.berths[at].claim) {
+                self.release(at);
+                return Err(self.why_cut(at));
+            }
+        }
+        self.committed = true;
+        Ok(())
+    }
+
+    /// The socket did not take the last byte: the flight is where it was before [`Flight::commit`].
+    pub fn uncommit(&mut self) {
+        if std::mem::take(&mut self.committed) {
+            self.release(self.berths.len());
+        }
+    }
+
+    /// The whole answer has come, or the flight was cut before its commit point: it is over.
+    pub fn settle(mut self) {
+        self.uncommit();
+    }
+
+    /// The answer is lost. A flight past its commit point is in doubt from now on (S6); one before it is cut.
+    pub fn lose(self) {
+        drop(self);
+    }
+
+    /// Whether it could commit at this moment: the token is compared, nothing changes.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.berths
+            .iter()
+            .all(|berth| berth.fence.door.admits(berth.claim))
+    }
+
+    /// Registers with the fences, to be woken at once when one of them shuts.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        let posts = self
+            .berths
+            .iter()
+            .map(|berth| (Arc::clone(&berth.fence), berth.claim, None))
+            .collect();
+        Watch { posts }
+    }
+
+    /// Why this flight is cut, for its answer. [`Cut::Reset`] where nothing else explains it.
+    #[must_use]
+    pub fn cut(&self) -> Cut {
+        let at = self
+            .berths
+            .iter()
+            .position(|berth| !berth.fence.door.admits(berth.claim))
+            .unwrap_or(0);
+        self.why_cut(at)
+    }
+
+    fn why_cut(&self, at: usize) -> Cut {
+        let berth = &self.berths[at];
+        let mut slot = berth.fence.slow.lock();
+        let highest = match slot.as_deref_mut() {
+            Some(slow) => {
+                slow.refused += 1;
+                slow.core.highest()
+            }
+            None => berth.fence.door.mark(),
+        };
+        match (berth.claim, highest) {
+            (Claim::Token(token), Some(highest)) if token < highest => Cut::Stale { index: at, highest },
+            (Claim::Token(_), _) => Cut::Reset,
+            (Claim::Without { .. }, _) => Cut::Fenced { index: at },
+        }
+    }
+
+    /// Counts the first `n` berths out, and goes on for whoever waited for the last flight.
+    fn release(&mut self, n: usize) {
+        for berth in &self.berths[..n] {
+            if berth.fence.door.settle() {
+                self.keeper.advance(&berth.fence);
+            }
+        }
+    }
+
+    fn leave_doubt(&mut self) {
+        let now = self.keeper.clock.now();
+        let until = now.plus(self.settle_after);
+        self.keeper.add_doubt(until);
+        for berth in &self.berths {
+            let mut slot = berth.fence.slow.lock();
+            let slow = slow::open(&mut slot, &berth.fence);
+            let effects = slow.core.doubt(&berth.fence.door, until, now, self.keeper.hold);
+            let chores = slow.chores(effects);
+            drop(slot);
+            self.keeper.carry_out(&berth.fence, chores);
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if std::mem::take(&mut self.committed) {
+            self.leave_doubt();
+        }
+        if self.write && !self.berths.is_empty() {
+            self.keeper.in_flight.fetch_sub(1, Ordering::AcqRel);
+        }
+        for berth in self.berths.drain(..) {
+            berth.leave(self.keeper);
+        }
+    }
+}
+
+/// A flight's registration with its fences; see [`Flight::watch`].
+#[derive(Debug)]
+pub struct Watch {
+    posts: SmallVec<[(Fence, Claim, Option<SleeperId>); 1]>,
+}
+
+impl Watch {
+    /// Ready when one of the fences has shut, or shows another token: a flight that has not committed is cut, and
+    /// one that has is waited for.
+    pub fn poll_shut(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for (fence, claim, sleeper) in &mut self.posts {
+            // Under the lock in which a raise shuts the door and takes the wakers: nothing is missed.
+            let mut slot = fence.slow.lock();
+            if !fence.door.admits(*claim) {
+                return Poll::Ready(());
+            }
+            slow::open(&mut slot, fence).sleep(sleeper, false, cx.waker());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for (fence, _, sleeper) in self.posts.drain(..) {
+            let Some(id) = sleeper else { continue };
+            let mut slot = fence.slow.lock();
+            if let Some(slow) = slot.as_deref_mut() {
+                slow.forget(id);
+                slow::rest(&mut slot);
+            }
+        }
+    }
+}

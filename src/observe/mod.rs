@@ -1,0 +1,230 @@
+//! Metrics: what is counted, under which names. No resource name is ever a label, and every label's set is closed.
+//!
+//! Counting is an atomic addition; text is made when someone asks.
+
+mod histogram;
+
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+pub use self::histogram::Histogram;
+
+/// What became of a request, as `fencegate_requests_total` counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Let through; its token was the highest seen.
+    Admitted,
+    /// Let through; it was the first with its token.
+    Raised,
+    /// Refused: a higher token was seen.
+    Stale,
+    /// Refused: no token came.
+    Missing,
+    /// Refused: the token or the request could not be read without doubt.
+    Malformed,
+    /// Refused: no rule allows it.
+    Unmatched,
+    /// Not now: draining, store, ownership, overload.
+    Unavailable,
+    /// Let through without a comparison.
+    Passed,
+}
+
+const DECISIONS: [(Decision, &str); 8] = [
+    (Decision::Admitted, "admitted"),
+    (Decision::Raised, "raised"),
+    (Decision::Stale, "stale"),
+    (Decision::Missing, "missing"),
+    (Decision::Malformed, "malformed"),
+    (Decision::Unmatched, "unmatched"),
+    (Decision::Unavailable, "unavailable"),
+    (Decision::Passed, "passed"),
+];
+
+/// The counters of one rule, or of what no rule matches.
+#[derive(Clone, Debug)]
+pub struct Decisions([Counter<u64, AtomicU64>; 8]);
+
+impl Decisions {
+    /// Counts a request once.
+    pub fn count(&self, decision: Decision) {
+        self.0[decision as usize].inc();
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct RequestLabels {
+    listener: String,
+    rule: String,
+    mode: &'static str,
+    decision: &'static str,
+}
+
+/// All metrics of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<RequestLabels, Counter>,
+    in_flight: Gauge,
+    in_doubt: Gauge,
+    fences: Gauge,
+    /// From the moment that a higher token was seen until its mark was durable and open.
+    pub drain_seconds: Histogram,
+    /// One commit of the ledger, however many marks shared it.
+    pub commit_seconds: Histogram,
+    /// From the commit point to the end of the backend's answer.
+    pub upstream_seconds: Histogram,
+}
+
+/// Gauges, read when someone asks for the metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Levels {
+    /// Admitted writes that have not ended.
+    pub in_flight: i64,
+    /// Writes whose answer is lost.
+    pub in_doubt: i64,
+    /// Fences in memory.
+    pub fences: i64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    #[must_use]
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("fencegate");
+        let (requests, in_flight, in_doubt, fences) = (
+            Family::default(),
+            Gauge::default(),
+            Gauge::default(),
+            Gauge::default(),
+        );
+        let (drain, commit, upstream) = (Histogram::default(), Histogram::default(), Histogram::default());
+        registry.register(
+            "requests",
+            "Requests by what was decided",
+            Family::clone(&requests),
+        );
+        registry.register(
+            "in_flight_writes",
+            "Admitted writes that have not ended",
+            Gauge::clone(&in_flight),
+        );
+        registry.register(
+            "in_doubt_writes",
+            "Writes whose answer is lost and that may still take effect",
+            Gauge::clone(&in_doubt),
+        );
+        registry.register("fences", "Fences in memory", Gauge::clone(&fences));
+        registry.register_with_unit(
+            "drain",
+            "From a higher token's arrival until its mark is open",
+            Unit::Seconds,
+            drain.clone(),
+        );
+        registry.register_with_unit(
+            "store_commit",
+            "One commit of the store",
+            Unit::Seconds,
+            commit.clone(),
+        );
+        registry.register_with_unit(
+            "upstream",
+            "From the commit point to the end of the answer",
+            Unit::Seconds,
+            upstream.clone(),
+        );
+        Metrics {
+            registry: Mutex::new(registry),
+            requests,
+            in_flight,
+            in_doubt,
+            fences,
+            drain_seconds: drain,
+            commit_seconds: commit,
+            upstream_seconds: upstream,
+        }
+    }
+
+    /// The counters of a rule; `rule` is empty for what no rule matches.
+    #[must_use]
+    pub fn decisions(&self, listener: &str, rule: &str, mode: &'static str) -> Decisions {
+        Decisions(DECISIONS.map(|(_, decision)| {
+            let labels = RequestLabels {
+                listener: listener.into(),
+                rule: rule.into(),
+                mode,
+                decision,
+            };
+            self.requests.get_or_create(&labels).clone()
+        }))
+    }
+
+    /// The text of all metrics, in Prometheus' (OpenMetrics) format.
+    #[must_use]
+    pub fn text(&self, levels: Levels) -> String {
+        self.in_flight.set(levels.in_flight);
+        self.in_doubt.set(levels.in_doubt);
+        self.fences.set(levels.fences);
+        let mut text = String::new();
+        encode(&mut text, &self.registry.lock()).expect("writing to a String can't fail");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DECISIONS, Decision, Levels, Metrics};
+
+    #[test]
+    fn each_decision_is_counted_under_its_own_name() {
+        for (at, (decision, _)) in DECISIONS.iter().enumerate() {
+            assert_eq!(*decision as usize, at);
+        }
+        let metrics = Metrics::new();
+        let rule = metrics.decisions("store", "bucket", "enforce");
+        rule.count(Decision::Stale);
+        rule.count(Decision::Stale);
+        let text = metrics.text(Levels {
+            in_flight: 1,
+            in_doubt: 2,
+            fences: 3,
+        });
+        let line =
+            r#"fencegate_requests_total{listener="store",rule="bucket",mode="enforce",decision="stale"} 2"#;
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("fencegate_in_doubt_writes 2"), "{text}");
+    }
+
+    #[test]
+    fn a_histogram_counts_in_every_bucket_from_its_value_up() {
+        let metrics = Metrics::new();
+        metrics.drain_seconds.observe(std::time::Duration::from_millis(3));
+        let text = metrics.text(Levels {
+            in_flight: 0,
+            in_doubt: 0,
+            fences: 0,
+        });
+        assert!(
+            text.contains(r#"fencegate_drain_seconds_bucket{le="0.0025"} 0"#),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"fencegate_drain_seconds_bucket{le="0.005"} 1"#),
+            "{text}"
+        );
+        assert!(text.contains(r#"fencegate_drain_seconds_count 1"#), "{text}");
+    }
+}
