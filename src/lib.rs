@@ -24,3 +24,4 @@
 
 pub mod base;
 pub mod ledger;
+pub mod wire;
