@@ -27,3 +27,4 @@ pub mod fence;
 pub mod keeper;
 pub mod ledger;
 pub mod observe;
+pub mod wire;

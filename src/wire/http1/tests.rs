@@ -1,0 +1,1 @@
+//! The codec against tables of good and bad messages.

@@ -1,0 +1,4 @@
+//! Pure codecs: bytes to meaning and back. Nothing here does I/O, waits, asks a clock, logs or counts. Called by
+//! the gates and by `upstream/`.
+
+pub mod http1;
