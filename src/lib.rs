@@ -23,4 +23,6 @@
 //! *ledger* where marks are durable.
 
 pub mod base;
+pub mod config;
 pub mod ledger;
+pub mod rules;
