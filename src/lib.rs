@@ -23,8 +23,10 @@
 //! *ledger* where marks are durable.
 
 pub mod base;
+pub mod config;
 pub mod fence;
 pub mod keeper;
 pub mod ledger;
 pub mod observe;
+pub mod rules;
 pub mod wire;

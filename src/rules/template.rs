@@ -1,0 +1,370 @@
+//! Resource names: `bucket/{bucket}` read once, filled in from a request.
+//!
+//! A name is made of captures, `{host}`, `{header.NAME}` and `{query.NAME}`, with text between them. A capture of
+//! one segment never holds a slash, so names with a slash between such captures are exact. Other parts may hold
+//! any text: two resources could then get one name and share a fence, which refuses too much and never too
+//! little. That one resource gets two names is what everything here refuses.
+//!
+//! Called by `config/` (to read) and by `judge.rs` (to fill in).
+
+use httparse::Header;
+
+use super::fold::{fold, folded};
+use super::path::{Segments, unhex};
+use super::pattern::Pattern;
+use crate::base::Reason;
+
+/// How a rule names its resource.
+#[derive(Clone, Debug)]
+pub struct Template {
+    text: Box<str>,
+    parts: Box<[Part]>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(Box<str>),
+    Capture { segment: usize, rest: bool },
+    Host,
+    Header(Box<str>),
+    Query(Box<str>),
+}
+
+/// A name could not be made.
+pub(super) type Unnamed = (Reason, &'static str);
+
+/// What a name is made from.
+pub(super) struct Sources<'a> {
+    pub(super) segments: &'a Segments,
+    pub(super) query: Option<&'a str>,
+    pub(super) host: &'a str,
+    pub(super) fields: &'a [Header<'a>],
+}
+
+impl Template {
+    /// Reads a template for the captures of `pattern`.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn parse(text: &str, pattern: &Pattern) -> Result<Template, String> {
+        if text.is_empty() {
+            return Err("the resource's name is empty; name it as in \"bucket/{bucket}\"".into());
+        }
+        if text.chars().any(char::is_control) {
+            return Err("the resource's name has a control character".into());
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, tail) = read_part(rest, text, pattern)?;
+            let is_text = matches!(part, Part::Text(_));
+            if !is_text && parts.last().is_some_and(|p| !matches!(p, Part::Text(_))) {
+                return Err(format!(
+                    "two parts of {text:?} stand side by side, so that different resources could get one name: put a slash between them"
+                ));
+            }
+            parts.push(part);
+            rest = tail;
+        }
+        Ok(Template {
+            text: text.into(),
+            parts: parts.into(),
+        })
+    }
+
+    /// The template as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether some resource could be named by both templates, each folded if its rule folds case.
+    #[must_use]
+    pub fn overlaps(&self, other: &Template, fold_case: bool) -> bool {
+        overlap(&self.atoms(fold_case), &other.atoms(fold_case))
+    }
+
+    /// Whether a field of this name goes into the resource's name.
+    pub(super) fn uses_header(&self, name: &str) -> bool {
+        self.parts
+            .iter()
+            .any(|p| matches!(p, Part::Header(h) if h.eq_ignore_ascii_case(name)))
+    }
+
+    /// Appends the resource's name to `into`.
+    pub(super) fn fill(&self, from: &Sources<'_>, fold_case: bool, into: &mut String) -> Result<(), Unnamed> {
+        let start = into.len();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => into.push_str(text),
+                Part::Capture { segment, rest } => into.push_str(captured(from.segments, *segment, *rest)?),
+                Part::Host => push_host(from.host, into)?,
+                Part::Header(name) => push_header(from.fields, name, into)?,
+                Part::Query(name) => push_query(from.query.unwrap_or(""), name, into)?,
+            }
+        }
+        if fold_case {
+            fold(into, start);
+        }
+        Ok(())
+    }
+
+    fn atoms(&self, fold_case: bool) -> Vec<Atom> {
+        let mut atoms = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) if fold_case => atoms.extend(folded(text).map(Atom::One)),
+                Part::Text(text) => atoms.extend(text.chars().map(Atom::One)),
+                Part::Capture { rest: false, .. } | Part::Host => atoms.push(Atom::Segment),
+                Part::Capture { rest: true, .. } | Part::Header(_) | Part::Query(_) => atoms.push(Atom::Any),
+            }
+        }
+        atoms
+    }
+}
+
+fn read_part<'t>(rest: &'t str, whole: &str, pattern: &Pattern) -> Result<(Part, &'t str), String> {
+    let Some(inside) = rest.strip_prefix('{') else {
+        let end = rest.find('{').unwrap_or(rest.len());
+        if rest[..end].contains('}') {
+            return Err(format!("{whole:?} closes a brace that it did not open"));
+        }
+        return Ok((Part::Text(rest[..end].into()), &rest[end..]));
+    };
+    let end = inside
+        .find('}')
+        .ok_or_else(|| format!("{whole:?} opens a brace and does not close it"))?;
+    Ok((read_source(&inside[..end], pattern)?, &inside[end + 1..]))
+}
+
+fn read_source(name: &str, pattern: &Pattern) -> Result<Part, String> {
+    if name == "host" {
+        return Ok(Part::Host);
+    }
+    if let Some(header) = name.strip_prefix("header.") {
+        if !is_field_name(header) {
+            return Err(format!("{header:?} is not the name of a header field"));
+        }
+        if header.eq_ignore_ascii_case("host") {
+            return Err("the host is {host}, without header.".into());
+        }
+        return Ok(Part::Header(header.into()));
+    }
+    if let Some(query) = name.strip_prefix("query.") {
+        if query.is_empty() {
+            return Err("{query.} lacks the name of a query field, as in {query.bucket}".into());
+        }
+        return Ok(Part::Query(query.into()));
+    }
+    let plain = name.strip_prefix('*').unwrap_or(name);
+    match pattern.captures().iter().position(|c| **c == *plain) {
+        Some(index) => Ok(Part::Capture {
+            segment: pattern.segment_of(index),
+            rest: pattern.takes_rest(index),
+        }),
+        None => Err(unknown_capture(name, pattern)),
+    }
+}
+
+fn unknown_capture(name: &str, pattern: &Pattern) -> String {
+    let known: Vec<String> = pattern.captures().iter().map(|c| format!("{{{c}}}")).collect();
+    let known = if known.is_empty() {
+        format!("{} has no captures", pattern.as_str())
+    } else {
+        format!("{:?} has {}", pattern.as_str(), known.join(", "))
+    };
+    format!(
+        "{{{name}}} is not in the rule's path: {known}; {{host}}, {{header.NAME}} and {{query.NAME}} may also be used"
+    )
+}
+
+/// Whether `name` can be the name of a header field.
+#[must_use]
+pub fn is_field_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+fn captured(segments: &Segments, segment: usize, rest: bool) -> Result<&str, Unnamed> {
+    let text = if rest {
+        segments.from(segment)
+    } else {
+        segments.at(segment)
+    };
+    if memchr::memchr(b';', text.as_bytes()).is_some() {
+        return Err((Reason::AmbiguousPath, "a segment that names the resource has a ;"));
+    }
+    Ok(text)
+}
+
+/// The host without its port and final dot, in lower case: one host has one name.
+fn push_host(host: &str, into: &mut String) -> Result<(), Unnamed> {
+    let bad = (
+        Reason::BadRequest,
+        "the rule names its resource by the host, and this one can't be read",
+    );
+    let name = if host.starts_with('[') {
+        &host[..=host.find(']').ok_or(bad)?]
+    } else {
+        host.split(':').next().unwrap_or("")
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let sound = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-._[:]".contains(&b));
+    if name.is_empty() || !sound {
+        return Err(bad);
+    }
+    into.extend(name.chars().map(|c| c.to_ascii_lowercase()));
+    Ok(())
+}
+
+fn push_header(fields: &[Header<'_>], name: &str, into: &mut String) -> Result<(), Unnamed> {
+    let mut found = fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name));
+    let first = found.next().ok_or((
+        Reason::BadRequest,
+        "a header field that names the resource is missing",
+    ))?;
+    if found.next().is_some() {
+        return Err((
+            Reason::AmbiguousPath,
+            "a header field that names the resource was sent twice",
+        ));
+    }
+    let value = std::str::from_utf8(first.value)
+        .map_err(|_| {
+            (
+                Reason::BadRequest,
+                "a header field that names the resource is not UTF-8",
+            )
+        })?
+        .trim_matches([' ', '\t']);
+    check_value(value)?;
+    into.push_str(value);
+    Ok(())
+}
+
+/// Takes the one query field of this name. A name in another letter case counts as sent, since some backends
+/// ignore case there; so does one behind a `;`, which some take for `&`.
+fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed> {
+    const TWICE: Unnamed = (
+        Reason::AmbiguousPath,
+        "a query field that names the resource was sent twice",
+    );
+    if query.contains([';', '#', '\\']) || query.bytes().any(|b| b <= b' ' || b == 0x7f) {
+        return Err((
+            Reason::AmbiguousPath,
+            "the query names the resource and can be read in two ways",
+        ));
+    }
+    let mut value = None;
+    for pair in query.split('&') {
+        let (key, text) = pair.split_once('=').unwrap_or((pair, ""));
+        let key = decode_query(key)?;
+        if key.eq_ignore_ascii_case(name) && value.replace((key == name, text)).is_some() {
+            return Err(TWICE);
+        }
+    }
+    let Some((true, text)) = value else {
+        return Err((
+            Reason::BadRequest,
+            "a query field that names the resource is missing",
+        ));
+    };
+    let text = decode_query(text)?;
+    check_value(&text)?;
+    into.push_str(&text);
+    Ok(())
+}
+
+/// Percent-decodes a part of a query. A `+` is refused: to some backends it is a space.
+fn decode_query(text: &str) -> Result<std::borrow::Cow<'_, str>, Unnamed> {
+    const BAD: Unnamed = (
+        Reason::AmbiguousPath,
+        "the query names the resource and has a bad encoding, or a + that should be %20 or %2B",
+    );
+    if !text.contains(['%', '+']) {
+        return Ok(text.into());
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let (byte, tail) = match (first, tail) {
+            (b'%', [high, low, tail @ ..]) => (unhex(*high, *low).ok_or(BAD)?, tail),
+            (b'%' | b'+', _) => return Err(BAD),
+            (byte, tail) => (*byte, tail),
+        };
+        decoded.push(byte);
+        rest = tail;
+    }
+    String::from_utf8(decoded).map(Into::into).map_err(|_| BAD)
+}
+
+/// Refuses values that a backend could take for another name: those that a path could not have either.
+fn check_value(value: &str) -> Result<(), Unnamed> {
+    if value.is_empty() {
+        return Err((Reason::BadRequest, "a field that names the resource is empty"));
+    }
+    let odd = value.chars().any(|c| c.is_control() || c == '\\')
+        || value.split('/').any(|s| matches!(s, "" | "." | ".."));
+    if odd {
+        return Err((
+            Reason::AmbiguousPath,
+            "a field that names the resource can be read in two ways",
+        ));
+    }
+    Ok(())
+}
+
+/// One element of a template, for finding out whether two templates could give one name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Atom {
+    One(char),
+    /// One or more characters without a slash.
+    Segment,
+    /// One or more characters.
+    Any,
+}
+
+/// Whether some text fits both. `ahead[i][j]` says so for the elements from `i` and from `j` on.
+fn overlap(a: &[Atom], b: &[Atom]) -> bool {
+    let mut ahead = vec![vec![[false; 4]; b.len() + 1]; a.len() + 1];
+    // The four states say whether the element of a, and that of b, has taken a character already.
+    for i in (0..=a.len()).rev() {
+        for j in (0..=b.len()).rev() {
+            for state in (0..4).rev() {
+                ahead[i][j][state] = step(a, b, i, j, state, &ahead);
+            }
+        }
+    }
+    ahead[0][0][0]
+}
+
+fn step(a: &[Atom], b: &[Atom], i: usize, j: usize, state: usize, ahead: &[Vec<[bool; 4]>]) -> bool {
+    let (a_begun, b_begun) = (state & 1 != 0, state & 2 != 0);
+    if i == a.len() && j == b.len() {
+        return true;
+    }
+    // An element that has taken something may end here.
+    if a_begun && i < a.len() && ahead[i + 1][j][state & 2]
+        || b_begun && j < b.len() && ahead[i][j + 1][state & 1]
+    {
+        return true;
+    }
+    let (Some(x), Some(y)) = (a.get(i), b.get(j)) else {
+        return false;
+    };
+    // Both take one character more. A begun hole may stay; taking more with both begun leads nowhere new.
+    match (x, y) {
+        (Atom::One(x), Atom::One(y)) => x == y && ahead[i + 1][j + 1][0],
+        (Atom::One(c), hole) => takes(*hole, *c) && ahead[i + 1][j][2],
+        (hole, Atom::One(c)) => takes(*hole, *c) && ahead[i][j + 1][1],
+        (_, _) => state != 3 && ahead[i][j][3],
+    }
+}
+
+fn takes(hole: Atom, c: char) -> bool {
+    hole == Atom::Any || c != '/'
+}
