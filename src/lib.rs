@@ -25,8 +25,10 @@
 pub mod base;
 pub mod config;
 pub mod fence;
+pub mod http;
 pub mod keeper;
 pub mod ledger;
 pub mod observe;
 pub mod rules;
+pub mod upstream;
 pub mod wire;

@@ -1,10 +1,12 @@
 //! The ground floor: tokens, reasons, the clock and the atomics shim. Nothing here does I/O.
 
 pub mod atomic;
+pub mod buf;
 pub mod clock;
 pub mod reason;
 pub mod token;
 
+pub use buf::Buf;
 pub use clock::{Clock, Moment};
 pub use reason::Reason;
 pub use token::{Malformed, Token, TokenFormat};

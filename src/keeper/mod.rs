@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 pub use self::admission::{Admission, Admitted, Ask, Refused, Room};
 pub use self::flight::{Cut, Flight, Watch};
-pub use self::observed::Observed;
+pub use self::observed::{Observed, Sighting};
 pub use self::operator::{FenceView, OperatorError};
 use self::slow::Slow;
 use self::timer::Timer;

@@ -1,0 +1,646 @@
+//! One client connection: its requests one after the other, each down its line and up again.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use tokio::net::TcpStream;
+
+use super::alarm::Alarm;
+use super::answer::{Answer, decision};
+use super::exchange::{Ended, Exchange};
+use super::request::{Facts, Upload, skip_body};
+use super::{Core, Gate, Idle, linger};
+use crate::base::{Buf, Reason, Token};
+use crate::config::Listener;
+use crate::fence::Claim;
+use crate::keeper::{Ask, Cut, Flight, Refused, Sighting};
+use crate::observe::Decision;
+use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
+use crate::upstream::{Conn, NoConn};
+use crate::wire::http1::{
+    Forwarded, Framing, HeaderStorage, Upgrade, Version, find_head_end, parse_request, write_request_head,
+};
+
+/// A client connection.
+pub struct Client<'a> {
+    gate: &'a Arc<Gate>,
+    core: &'a Core,
+    peer_ip: String,
+    idle: &'a Idle,
+    pub(super) side: Side,
+    scratch: Scratch,
+}
+
+/// What an exchange uses of a client connection.
+#[derive(Debug)]
+pub struct Side {
+    pub stream: TcpStream,
+    /// What came from the client and was not taken yet.
+    pub inbox: Buf,
+    /// What goes to the backend.
+    pub outbox: Buf,
+    /// What goes to the client.
+    pub reply: Buf,
+    pub alarm: Alarm,
+}
+
+/// What follows a request.
+enum Next {
+    /// Another one.
+    Request,
+    /// The end, in order.
+    Close,
+    /// The end, while the client may still be sending.
+    Linger,
+    /// The end at once: an answer was broken off.
+    Reset,
+}
+
+/// What waiting for a head brought.
+enum Head {
+    Complete(usize),
+    Ended,
+    Refused(Box<Answer>),
+}
+
+/// A request that is refused, and what is known of it.
+struct Refusal {
+    answer: Answer,
+    facts: Option<Facts>,
+    rule: Option<usize>,
+}
+
+/// A request that goes on.
+struct Plan<'a> {
+    facts: Facts,
+    upload: Upload,
+    rule: Option<&'a Rule>,
+    bearing: Bearing,
+}
+
+/// What the rules make of a request that goes on.
+#[derive(Clone, Copy, Debug)]
+enum Bearing {
+    /// Nothing is compared.
+    Free,
+    /// Its claims are in the scratch, to be compared.
+    Fenced,
+    /// It would be refused for this, and its rule only observes.
+    Observed(Reason),
+}
+
+impl<'a> Client<'a> {
+    pub fn new(
+        gate: &'a Arc<Gate>,
+        core: &'a Core,
+        stream: TcpStream,
+        peer: SocketAddr,
+        idle: &'a Idle,
+    ) -> Self {
+        Client {
+            gate,
+            core,
+            peer_ip: peer.ip().to_canonical().to_string(),
+            idle,
+            side: Side {
+                stream,
+                inbox: Buf::default(),
+                outbox: Buf::default(),
+                reply: Buf::default(),
+                alarm: Alarm::default(),
+            },
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Serves the connection until it ends.
+    pub async fn serve(mut self) {
+        let end = loop {
+            let next = match self.next_head().await {
+                Head::Complete(len) => self.handle(len).await,
+                Head::Ended => return,
+                Head::Refused(answer) => {
+                    self.refuse(Refusal {
+                        answer: *answer,
+                        facts: None,
+                        rule: None,
+                    })
+                    .await
+                }
+            };
+            match next {
+                Next::Request => {}
+                end => break end,
+            }
+        };
+        match end {
+            Next::Reset => linger::reset(self.side.stream),
+            Next::Linger => linger::close(self.side.stream, &mut self.side.alarm).await,
+            // Bytes that nobody read would turn the close into a reset, and the client might lose its answer.
+            Next::Close if !self.side.inbox.is_empty() => {
+                linger::close(self.side.stream, &mut self.side.alarm).await
+            }
+            Next::Request | Next::Close => {}
+        }
+    }
+
+    /// Waits for a whole head in the inbox.
+    async fn next_head(&mut self) -> Head {
+        let limits = self.gate.listener.limits;
+        let since = Instant::now();
+        let mut begun = (!self.side.inbox.is_empty()).then_some(since);
+        let mut searched = 0;
+        loop {
+            if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
+                return if end > limits.max_header_bytes {
+                    too_large()
+                } else {
+                    Head::Complete(end)
+                };
+            }
+            searched = self.side.inbox.len();
+            if searched > limits.max_header_bytes {
+                return too_large();
+            }
+            let deadline = begun.map_or(since + limits.idle_timeout, |begun| begun + limits.header_timeout);
+            if begun.is_none() && !self.rest() {
+                return Head::Ended;
+            }
+            let ready = self.readable(deadline).await;
+            if begun.is_none() && !self.idle.wake() {
+                return Head::Ended;
+            }
+            if !ready {
+                return match begun {
+                    Some(_) => timed_out("the head did not come within header_timeout"),
+                    None => Head::Ended,
+                };
+            }
+            self.core.lend(&mut self.side.inbox);
+            let (room, _) = self.side.inbox.room(limits.max_header_bytes.saturating_add(1));
+            match self.side.stream.try_read_buf(room) {
+                Ok(0) => return Head::Ended,
+                Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Head::Ended,
+            }
+        }
+    }
+
+    /// Between two requests: gives the room away. False where the gate closes.
+    fn rest(&mut self) -> bool {
+        for buf in [&mut self.side.inbox, &mut self.side.outbox, &mut self.side.reply] {
+            self.core.take_back(buf);
+        }
+        self.idle.rest();
+        !self.gate.is_closing()
+    }
+
+    async fn readable(&mut self, deadline: Instant) -> bool {
+        let Side { stream, alarm, .. } = &mut self.side;
+        poll_fn(|cx| match stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
+        })
+        .await
+    }
+
+    /// One request: down the line and up again.
+    async fn handle(&mut self, head_len: usize) -> Next {
+        let mut plan = match self.read(head_len) {
+            Ok(plan) => plan,
+            Err(refusal) => return self.refuse(refusal).await,
+        };
+        let facts = plan.facts;
+        let mut flight = match self.admit(&plan).await {
+            Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
+            Err(answer) => return self.refuse_plan(&plan, answer).await,
+        };
+        let mut pooled = if facts.connection_auth {
+            None
+        } else {
+            self.core.pool.take()
+        };
+        loop {
+            let conn = match pooled.take() {
+                Some(conn) => conn,
+                None => match self.connect(&flight).await {
+                    Ok(conn) => conn,
+                    Err(answer) => return self.refuse_plan(&plan, answer).await,
+                },
+            };
+            let exchange = Exchange::new(
+                self.gate,
+                self.core,
+                &mut self.side,
+                facts,
+                plan.upload,
+                flight,
+                conn,
+            );
+            match exchange.run().await {
+                Ended::Answered { keep } => {
+                    self.forget_head(facts);
+                    return if keep { Next::Request } else { Next::Close };
+                }
+                Ended::AnsweredEarly => return Next::Linger,
+                Ended::ClientGone | Ended::Broken => return Next::Reset,
+                Ended::Cut { cut, upload } => {
+                    plan.upload = upload;
+                    let answer = self.cut_answer(cut);
+                    return self.refuse_plan(&plan, answer).await;
+                }
+                Ended::Failed { answer, upload } => {
+                    plan.upload = upload;
+                    return self.refuse_plan(&plan, answer).await;
+                }
+                Ended::Unsent {
+                    flight: unsent,
+                    upload,
+                } => (flight, plan.upload) = (unsent, upload),
+                Ended::Unanswered { flight: unanswered } => {
+                    flight = unanswered;
+                    plan = match self.read(head_len) {
+                        Ok(plan) => plan,
+                        Err(refusal) => return self.refuse(refusal).await,
+                    };
+                }
+            }
+        }
+    }
+
+    /// A repeatable read's head stays in the inbox until it is answered.
+    fn forget_head(&mut self, facts: Facts) {
+        if facts.is_repeatable() {
+            self.side.inbox.consume(facts.head_len);
+        }
+    }
+
+    /// Reads a head: what it asks for, and which rule it falls under. Leaves what goes to the backend, as far as
+    /// it has come, in the outbox.
+    fn read(&mut self, head_len: usize) -> Result<Plan<'a>, Refusal> {
+        let gate: &'a Arc<Gate> = self.gate;
+        let listener: &'a Listener = &gate.listener;
+        let mut storage = HeaderStorage::new();
+        let Side { inbox, outbox, .. } = &mut self.side;
+        let head = parse_request(&inbox.filled()[..head_len], &mut storage).map_err(|error| {
+            let mut answer = Answer::new(Reason::BadRequest, error.detail);
+            answer.status = Some(error.status());
+            Refusal {
+                answer,
+                facts: None,
+                rule: None,
+            }
+        })?;
+        let facts = Facts::of(&head, head_len, &listener.rules);
+        let refuse = |answer, rule: Option<&Rule>| Refusal {
+            answer,
+            facts: Some(facts),
+            rule: rule.map(|rule| rule.index),
+        };
+        if head.upgrade == Upgrade::Other {
+            let answer = Answer::new(Reason::UpgradeRefused, "an upgraded connection can't be fenced");
+            return Err(refuse(answer, None));
+        }
+        let request = rules::Request {
+            method: head.method,
+            target: head.target,
+            host: head.host,
+            fields: head.fields,
+        };
+        let (rule, bearing) = match listener.rules.judge(&request, &mut self.scratch) {
+            Judgement::Pass { rule, .. } => (rule, Bearing::Free),
+            Judgement::Fenced { rule, .. } => (Some(rule), Bearing::Fenced),
+            Judgement::Refused(refusal) if refusal.binds() => {
+                let answer = judged_answer(&refusal, &self.scratch);
+                return Err(refuse(answer, refusal.rule));
+            }
+            Judgement::Refused(refusal) => (refusal.rule, Bearing::Observed(refusal.reason)),
+        };
+        outbox.clear();
+        self.core.lend(outbox);
+        let forwarded = Forwarded {
+            client_ip: &self.peer_ip,
+            proto: "http",
+            via: true,
+        };
+        write_request_head(
+            outbox.end(),
+            &head,
+            listener.forwarded.then_some(&forwarded),
+            false,
+        );
+        drop(head);
+        let mut upload = Upload::new(facts.framing, listener.limits.max_header_bytes);
+        if !facts.is_repeatable() {
+            inbox.consume(head_len);
+            // As much as is there, before anything is raised or sent: what is malformed must do neither.
+            upload
+                .feed(inbox, outbox, &listener.rules)
+                .map_err(|mut answer| {
+                    answer.rule = rule.map(|rule| rule.name.to_string());
+                    refuse(answer, rule)
+                })?;
+        }
+        Ok(Plan {
+            facts,
+            upload,
+            rule,
+            bearing,
+        })
+    }
+
+    /// Compares the tokens and waits where that is needed.
+    async fn admit(&mut self, plan: &Plan<'a>) -> Result<Flight<'a>, Answer> {
+        let keeper = &self.gate.keeper;
+        let decisions = self.gate.decisions(plan.rule);
+        let rule = match (plan.bearing, plan.rule) {
+            (Bearing::Fenced, Some(rule)) => rule,
+            (Bearing::Observed(reason), _) => {
+                decision(reason)
+                    .into_iter()
+                    .for_each(|decision| decisions.count(decision));
+                return Ok(Flight::unfenced(keeper));
+            }
+            (Bearing::Free | Bearing::Fenced, _) => {
+                decisions.count(Decision::Passed);
+                return Ok(Flight::unfenced(keeper));
+            }
+        };
+        let until_fenced = rule.missing == Missing::PassUntilFenced;
+        let asks: SmallVec<[Ask<'_>; 2]> = self
+            .scratch
+            .claims()
+            .map(|claim| Ask {
+                name: claim.resource,
+                claim: claim.token.map_or(Claim::Without { until_fenced }, Claim::Token),
+                format: claim.format,
+            })
+            .collect();
+        let admitted = match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
+            true => Decision::Admitted,
+            false => Decision::Passed,
+        };
+        if rule.mode == Mode::Observe {
+            decisions.count(sighted(keeper.observed().see(&asks)));
+            return Ok(Flight::unfenced(keeper));
+        }
+        if let Some(flight) = keeper.quick(&asks, plan.facts.write) {
+            decisions.count(admitted);
+            return Ok(flight);
+        }
+        if self.core.pool.is_exhausted() {
+            return Err(Answer::new(
+                Reason::Overloaded,
+                "max_connections to the backend are in use",
+            ));
+        }
+        let deadline = Instant::now() + rule.drain_timeout;
+        let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
+        let alarm = &mut self.side.alarm;
+        let outcome = poll_fn(|cx| match admission.poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => alarm.poll(cx, deadline).map(|()| None),
+        })
+        .await;
+        match outcome {
+            Some(Ok(found)) => {
+                decisions.count(if found.raised { Decision::Raised } else { admitted });
+                Ok(found.flight)
+            }
+            Some(Err(refused)) => Err(self.refused_answer(refused)),
+            None if admission.waits_for_the_store() => Err(Answer::new(
+                Reason::StoreUnavailable,
+                "the store has not taken the token yet",
+            )),
+            None => {
+                let mut answer = Answer::new(
+                    Reason::Draining,
+                    "older writes have not settled yet; the raise goes on by itself",
+                );
+                self.name(&mut answer, 0);
+                Err(answer)
+            }
+        }
+    }
+
+    /// A new connection, unless the flight is cut meanwhile.
+    async fn connect(&mut self, flight: &Flight<'a>) -> Result<Conn, Answer> {
+        let mut connecting = std::pin::pin!(self.core.pool.connect());
+        let mut watch = flight.is_fenced_write().then(|| flight.watch());
+        let outcome = poll_fn(|cx| {
+            if let Some(watch) = &mut watch
+                && watch.poll_shut(cx).is_ready()
+            {
+                return Poll::Ready(None);
+            }
+            connecting.as_mut().poll(cx).map(Some)
+        })
+        .await;
+        match outcome {
+            Some(Ok(conn)) => Ok(conn),
+            Some(Err(NoConn::Full)) => Err(Answer::new(
+                Reason::Overloaded,
+                "max_connections to the backend are in use",
+            )),
+            Some(Err(NoConn::Unreachable(error))) => {
+                tracing::warn!(listener = &*self.gate.listener.name, backend = %self.gate.listener.upstream, %error, "the backend can't be connected");
+                Err(Answer::new(
+                    Reason::UpstreamUnreachable,
+                    format!("the backend can't be connected: {error}"),
+                ))
+            }
+            None => Err(self.cut_answer(flight.cut())),
+        }
+    }
+
+    fn refused_answer(&self, refused: Refused) -> Answer {
+        match refused {
+            Refused::Stale { index, highest } => self.stale_answer(index, highest),
+            Refused::Missing { index } => self.missing_answer(index),
+            Refused::Overloaded => Answer::new(Reason::Overloaded, "max_waiting requests wait already"),
+            Refused::Unstored => {
+                let mut answer = Answer::new(
+                    Reason::StoreUnavailable,
+                    "the store can't take the token now; it is tried again by itself",
+                );
+                self.name(&mut answer, 0);
+                answer
+            }
+        }
+    }
+
+    fn cut_answer(&self, cut: Cut) -> Answer {
+        match cut {
+            Cut::Stale { index, highest } => self.stale_answer(index, highest),
+            Cut::Fenced { index } => self.missing_answer(index),
+            Cut::Reset => Answer::new(Reason::Draining, "an operator resets the mark of this resource"),
+            Cut::NotOwner => Answer::new(Reason::NotOwner, "this instance does not own the fences any more"),
+        }
+    }
+
+    fn stale_answer(&self, index: usize, highest: Token) -> Answer {
+        let mut answer = Answer::new(Reason::StaleToken, "");
+        self.name(&mut answer, index);
+        if let Some(claim) = self.scratch.claim(index) {
+            answer.highest = Some(claim.format.show(highest).to_string());
+        }
+        answer.detail = format!(
+            "token {} is lower than {}, the highest seen for {}",
+            answer.token.as_deref().unwrap_or_default(),
+            answer.highest.as_deref().unwrap_or_default(),
+            answer.resource.as_deref().unwrap_or_default()
+        );
+        answer
+    }
+
+    fn missing_answer(&self, index: usize) -> Answer {
+        let mut answer = Answer::new(Reason::MissingToken, "the resource is fenced, and no token came");
+        self.name(&mut answer, index);
+        answer
+    }
+
+    /// Says which resource and token an answer is about.
+    fn name(&self, answer: &mut Answer, index: usize) {
+        if let Some(claim) = self.scratch.claim(index) {
+            answer.resource = Some(claim.resource.to_owned());
+            answer.token = claim.token.map(|token| claim.format.show(token).to_string());
+        }
+    }
+
+    /// Refuses a request whose body may be under way already.
+    async fn refuse_plan(&mut self, plan: &Plan<'a>, answer: Answer) -> Next {
+        let mut facts = plan.facts;
+        self.forget_head(facts);
+        facts.head_len = 0;
+        if plan.upload.is_done() {
+            facts.framing = Framing::None;
+        } else {
+            // A part of the body was taken already: where it ends can't be told from its framing alone.
+            facts.framing = Framing::UntilClose;
+        }
+        self.refuse(Refusal {
+            answer,
+            facts: Some(facts),
+            rule: plan.rule.map(|rule| rule.index),
+        })
+        .await
+    }
+
+    /// Gives the gate's own answer. A body that is still to come closes the connection after it.
+    async fn refuse(&mut self, refusal: Refusal) -> Next {
+        let Refusal {
+            mut answer,
+            facts,
+            rule,
+        } = refusal;
+        let gate = self.gate;
+        let rule = rule.map(|index| &gate.listener.rules.rules[index]);
+        if let Some(decision) = decision(answer.reason) {
+            gate.decisions(rule).count(decision);
+        }
+        if answer.rule.is_none() {
+            answer.rule = rule.map(|rule| rule.name.to_string());
+        }
+        let (version, head_only) =
+            facts.map_or((Version::V11, false), |facts| (facts.version, facts.head_only));
+        let whole = facts.is_some_and(|facts| {
+            if facts.head_len > 0 {
+                self.side.inbox.consume(facts.head_len);
+            }
+            skip_body(
+                facts.framing,
+                gate.listener.limits.max_header_bytes,
+                &mut self.side.inbox,
+            )
+        });
+        answer.conditional = facts.is_some_and(|facts| facts.conditional);
+        let keep = whole && facts.is_some_and(|facts| facts.keep_alive) && !gate.is_closing();
+        tracing::info!(
+            listener = &*gate.listener.name,
+            reason = answer.reason.as_str(),
+            status = answer.status(),
+            resource = answer.resource.as_deref().unwrap_or_default(),
+            token = answer.token.as_deref().unwrap_or_default(),
+            highest = answer.highest.as_deref().unwrap_or_default(),
+            detail = answer.detail,
+            "refused"
+        );
+        let Side { reply, outbox, .. } = &mut self.side;
+        outbox.clear();
+        reply.clear();
+        self.core.lend(reply);
+        answer.write(reply.end(), version, head_only, !keep);
+        if !self.flush().await {
+            return Next::Reset;
+        }
+        match (keep, whole) {
+            (true, _) => Next::Request,
+            (false, true) => Next::Close,
+            (false, false) => Next::Linger,
+        }
+    }
+
+    /// Sends what is in the reply. False where the client does not take it.
+    async fn flush(&mut self) -> bool {
+        let Side {
+            stream, reply, alarm, ..
+        } = &mut self.side;
+        let deadline = Instant::now() + FLUSH_MAX;
+        while !reply.is_empty() {
+            match stream.try_write(reply.filled()) {
+                Ok(taken) => reply.consume(taken),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let ready = poll_fn(|cx| match stream.poll_write_ready(cx) {
+                        Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
+                        Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
+                    });
+                    if !ready.await {
+                        return false;
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// How long a client may take to accept an answer of the gate's own.
+const FLUSH_MAX: Duration = Duration::from_secs(10);
+
+fn sighted(sighting: Sighting) -> Decision {
+    match sighting {
+        Sighting::Admitted => Decision::Admitted,
+        Sighting::Raised => Decision::Raised,
+        Sighting::Stale => Decision::Stale,
+        Sighting::Missing => Decision::Missing,
+        Sighting::Passed => Decision::Passed,
+    }
+}
+
+fn judged_answer(refusal: &rules::Refusal<'_>, scratch: &Scratch) -> Answer {
+    let mut answer = Answer::new(refusal.reason, refusal.detail);
+    if let Some(claim) = refusal.claim.and_then(|index| scratch.claim(index)) {
+        answer.resource = Some(claim.resource.to_owned());
+        answer.token = claim.token.map(|token| claim.format.show(token).to_string());
+    }
+    answer
+}
+
+fn too_large() -> Head {
+    let mut answer = Answer::new(Reason::BadRequest, "the head is larger than max_header_bytes");
+    answer.status = Some(431);
+    Head::Refused(Box::new(answer))
+}
+
+fn timed_out(detail: &str) -> Head {
+    let mut answer = Answer::new(Reason::BadRequest, detail);
+    answer.status = Some(408);
+    Head::Refused(Box::new(answer))
+}

@@ -1,0 +1,212 @@
+//! The HTTP/1.1 gate: our own relay, one task for both sockets of a request.
+//!
+//! A request is one line down and one up, in [`client::Client::handle`]: match the rule → read the tokens →
+//! [`Keeper::quick`] or [`Keeper::admit`](crate::keeper::Keeper::admit) (compare, drain, make durable) → send,
+//! holding back the last piece → [`Flight::commit`](crate::keeper::Flight::commit) → answer → settle.
+
+mod alarm;
+mod answer;
+mod client;
+mod exchange;
+mod linger;
+mod request;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+
+pub use self::answer::{Answer, Applied};
+use crate::base::Buf;
+use crate::base::buf::BUF_MIN;
+use crate::config::{CommitPoint, Listener};
+use crate::keeper::{Keeper, Room};
+use crate::observe::{Decisions, Metrics};
+use crate::rules::{Mode, Rule};
+use crate::upstream::{Backend, Pool, Slots};
+
+/// One listener's gate: what all its connections share.
+#[derive(Debug)]
+pub struct Gate {
+    keeper: Arc<Keeper>,
+    metrics: Arc<Metrics>,
+    listener: Listener,
+    room: Room,
+    slots: Arc<Slots>,
+    /// The counters of each rule, by its index.
+    by_rule: Vec<Decisions>,
+    unmatched: Decisions,
+    /// Set once: requests that have begun are finished, and connections are not kept.
+    closing: AtomicBool,
+}
+
+impl Gate {
+    /// The gate of a listener.
+    #[must_use]
+    pub fn new(listener: Listener, keeper: Arc<Keeper>, metrics: Arc<Metrics>) -> Arc<Gate> {
+        let decisions = |rule: &str, mode| {
+            let mode = match mode {
+                Mode::Enforce => "enforce",
+                Mode::Observe => "observe",
+            };
+            metrics.decisions(&listener.name, rule, mode)
+        };
+        Arc::new(Gate {
+            room: Room::new(listener.limits.max_waiting),
+            slots: Slots::new(listener.upstream.max_connections),
+            by_rule: listener
+                .rules
+                .rules
+                .iter()
+                .map(|rule| decisions(&rule.name, rule.mode))
+                .collect(),
+            unmatched: decisions("", Mode::Enforce),
+            closing: AtomicBool::new(false),
+            keeper,
+            metrics: Arc::clone(&metrics),
+            listener,
+        })
+    }
+
+    /// The checked configuration of this listener.
+    #[must_use]
+    pub fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    /// From now on connections are closed after the request that they are at.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    fn decisions(&self, rule: Option<&Rule>) -> &Decisions {
+        rule.map_or(&self.unmatched, |rule| &self.by_rule[rule.index])
+    }
+
+    fn commits_at_first_byte(&self) -> bool {
+        self.listener.upstream.commit_point == CommitPoint::FirstByte
+    }
+}
+
+/// What one core keeps for one gate: idle upstream connections, spare buffers.
+#[derive(Debug)]
+pub struct Core {
+    pool: Pool,
+    spare: Mutex<Vec<Vec<u8>>>,
+    connections: AtomicU64,
+}
+
+/// Spare buffers that a core keeps.
+const SPARE_MAX: usize = 64;
+
+impl Core {
+    /// A core's part of `gate`.
+    #[must_use]
+    pub fn new(gate: &Gate) -> Arc<Core> {
+        let upstream = &gate.listener.upstream;
+        let backend = Backend {
+            host: upstream.host.clone(),
+            port: upstream.port,
+            connect_timeout: upstream.connect_timeout,
+            settle_after: upstream.settle_after,
+        };
+        Arc::new(Core {
+            pool: Pool::new(backend, Arc::clone(&gate.slots)),
+            spare: Mutex::default(),
+            connections: AtomicU64::new(0),
+        })
+    }
+
+    /// Closes what has been idle for too long. Called about once a second.
+    pub fn sweep(&self) {
+        self.pool.sweep();
+    }
+
+    /// Closes all idle connections.
+    pub fn close(&self) {
+        self.pool.close();
+    }
+
+    /// Client connections that this core serves.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Room for a connection that has something to read.
+    fn lend(&self, buf: &mut Buf) {
+        if buf.capacity() == 0 {
+            let room = self
+                .spare
+                .lock()
+                .pop()
+                .unwrap_or_else(|| Vec::with_capacity(BUF_MIN));
+            buf.put_room(room);
+        }
+    }
+
+    /// An idle connection holds no room.
+    fn take_back(&self, buf: &mut Buf) {
+        if buf.capacity() == 0 || !buf.is_empty() {
+            return;
+        }
+        let mut room = buf.take_room();
+        room.clear();
+        let mut spare = self.spare.lock();
+        if spare.len() < SPARE_MAX {
+            spare.push(room);
+        }
+    }
+}
+
+/// Whether a connection is between two requests: then it can be closed at once.
+#[derive(Debug, Default)]
+pub struct Idle(AtomicU8);
+
+const BUSY: u8 = 0;
+const IDLE: u8 = 1;
+const DOOMED: u8 = 2;
+
+impl Idle {
+    /// True if the connection is between two requests, and from now on stays so: its task may be ended.
+    #[must_use]
+    pub fn doom(&self) -> bool {
+        self.0
+            .compare_exchange(IDLE, DOOMED, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    fn rest(&self) {
+        self.0.store(IDLE, Ordering::Release);
+    }
+
+    /// False if the connection's task is about to be ended: nothing may be begun.
+    fn wake(&self) -> bool {
+        self.0.swap(BUSY, Ordering::AcqRel) != DOOMED
+    }
+}
+
+/// Serves one client connection until it ends.
+pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, stream: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
+    core.connections.fetch_add(1, Ordering::Relaxed);
+    let counted = Counted(&core);
+    client::Client::new(&gate, &core, stream, peer, &idle)
+        .serve()
+        .await;
+    drop(counted);
+}
+
+/// Counts a connection out also where its task is ended.
+struct Counted<'a>(&'a Core);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,207 @@
+//! The backend's side: connecting, keeping idle connections, sending.
+//!
+//! [`Conn::send`] is the one place where bytes of a request leave. It takes the [`Flight`], so that forwarding
+//! without an admission doesn't compile, and it asks the flight before each system call that could carry the last
+//! byte. A connection that is dropped is reset, so that the kernel sends nothing more of it (S6).
+
+mod pool;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::BufMut;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpSocket, TcpStream};
+
+pub use self::pool::{NoConn, Pool, Slot, Slots};
+use crate::base::Buf;
+use crate::base::buf::BUF_MAX;
+use crate::keeper::{Cut, Flight};
+
+/// Where the backend is and how it is connected.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// How long a connect may take, all addresses of the name together.
+    pub connect_timeout: Duration,
+    /// A4: TCP_USER_TIMEOUT stays below it.
+    pub settle_after: Duration,
+}
+
+/// One connection to the backend.
+#[derive(Debug)]
+pub struct Conn {
+    /// The socket. Read it freely; write it by [`Conn::send`] alone.
+    stream: TcpStream,
+    /// What came and was not taken yet.
+    pub inbox: Buf,
+    /// Bytes of the present request that the socket took.
+    sent: u64,
+    /// Whether it carried a request before this one.
+    reused: bool,
+    idle_since: Instant,
+    _slot: Slot,
+}
+
+/// What became of an attempt to send.
+#[derive(Debug)]
+pub enum Sent {
+    /// Everything that was given has been taken.
+    All,
+    /// A part was taken; there is more to do at once.
+    Part,
+    /// The socket takes nothing now.
+    Blocked,
+    /// The flight may not send its last byte. The connection must be dropped.
+    Cut(Cut),
+    /// The connection is broken. [`Conn::sent`] says whether anything had been taken.
+    Broken(io::Error),
+}
+
+impl Conn {
+    /// Sends from the front of `outbox`. `last` says that the request ends with it; `first_byte` that it counts as
+    /// committed from its first byte on.
+    ///
+    /// The flight commits before a system call that could carry the byte that counts, and is taken back right
+    /// after it if that byte was not taken: nothing is awaited in between.
+    pub fn send(&mut self, flight: &mut Flight<'_>, outbox: &mut Buf, last: bool, first_byte: bool) -> Sent {
+        if outbox.is_empty() {
+            return Sent::All;
+        }
+        let commits = last || first_byte;
+        if commits && let Err(cut) = flight.commit() {
+            return Sent::Cut(cut);
+        }
+        let result = self.stream.try_write(outbox.filled());
+        if let Ok(taken) = result {
+            outbox.consume(taken);
+            self.sent += taken as u64;
+        }
+        let counts = if first_byte {
+            self.sent > 0
+        } else {
+            last && outbox.is_empty()
+        };
+        if commits && !counts {
+            flight.uncommit();
+        }
+        match result {
+            Ok(_) if outbox.is_empty() => Sent::All,
+            Ok(_) => Sent::Part,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Blocked,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Sent::Part,
+            Err(error) => Sent::Broken(error),
+        }
+    }
+
+    /// Reads into the inbox.
+    ///
+    /// # Errors
+    /// Those of the socket, `WouldBlock` among them.
+    pub fn read(&mut self) -> io::Result<usize> {
+        read_some(&self.stream, &mut self.inbox, usize::MAX)
+    }
+
+    /// Reads at most `max` bytes past the inbox, which is empty.
+    ///
+    /// # Errors
+    /// Those of the socket, `WouldBlock` among them.
+    pub fn read_into(&mut self, buf: &mut Buf, max: usize) -> io::Result<usize> {
+        debug_assert!(self.inbox.is_empty());
+        read_some(&self.stream, buf, max)
+    }
+
+    /// Bytes of the present request that the socket took.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether it carried a request before the present one: then the backend may have closed it meanwhile.
+    #[must_use]
+    pub fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// The socket, for reading and for waiting.
+    #[must_use]
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Whether an idle connection can still be used: the backend neither closed it nor sent anything.
+    fn is_fresh(&self, idle_max: Duration) -> bool {
+        if !self.inbox.is_empty() || self.idle_since.elapsed() > idle_max {
+            return false;
+        }
+        // The runtime knows already what the last poll of the kernel said; no system call where it is nothing.
+        let mut probe = [0u8; 1];
+        matches!(self.stream.try_read(&mut probe), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Closes an idle connection in order, instead of resetting it.
+    fn close(self) {
+        let _best_effort = SockRef::from(&self.stream).set_linger(None);
+    }
+}
+
+/// One read of at most `max` bytes to the end of `buf`. Zero bytes: the peer has ended its side.
+///
+/// # Errors
+/// Those of the socket, `WouldBlock` among them.
+pub fn read_some(stream: &TcpStream, buf: &mut Buf, max: usize) -> io::Result<usize> {
+    let (end, room) = buf.room(BUF_MAX);
+    if max < room {
+        stream.try_read_buf(&mut end.limit(max))
+    } else {
+        stream.try_read_buf(end)
+    }
+}
+
+impl Backend {
+    /// Connects, trying the addresses of the name in their order. The name is resolved anew each time.
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let attempt = async {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for address in self.addresses().await? {
+                match self.connect_to(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        };
+        match tokio::time::timeout(self.connect_timeout, attempt).await {
+            Ok(result) => result,
+            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connect_timeout is over")),
+        }
+    }
+
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        match self.host.parse() {
+            Ok(ip) => Ok(vec![SocketAddr::new(ip, self.port)]),
+            Err(_not_an_address) => Ok(tokio::net::lookup_host((&*self.host, self.port)).await?.collect()),
+        }
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        // Before connecting, so that it holds from the first byte on: closing, also by kill -9, sends a reset and
+        // drops what the kernel still has.
+        socket.set_linger(Some(Duration::ZERO))?;
+        socket.set_tcp_user_timeout(Some(user_timeout(self.settle_after)))?;
+        socket.set_tcp_nodelay(true)?;
+        TcpSocket::from_std_stream(socket.into()).connect(address).await
+    }
+}
+
+/// Below `settle_after`, so that what the peer did not acknowledge is dropped before the doubt ends; never zero,
+/// which would mean the system's default.
+fn user_timeout(settle_after: Duration) -> Duration {
+    (settle_after * 3 / 4).max(Duration::from_millis(1))
+}
