@@ -1,1 +1,0 @@
-//! The codec against tables of good and bad messages.
