@@ -133,6 +133,17 @@ impl RuleSet {
 }
 
 impl Rule {
+    /// Whether every request that `later` takes is taken by this rule too, so that `later` never matches.
+    #[must_use]
+    pub fn covers(&self, later: &Rule) -> bool {
+        let methods = match (&self.methods, &later.methods) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(mine), Some(theirs)) => theirs.iter().all(|m| mine.contains(m)),
+        };
+        methods && (self.fold_case || !later.fold_case) && self.path.covers(&later.path)
+    }
+
     /// Whether a field of this name carries one of this rule's tokens.
     #[must_use]
     pub fn is_token_header(&self, name: &str) -> bool {

@@ -104,6 +104,25 @@ impl Pattern {
         self.rest && capture + 1 == self.captures.len()
     }
 
+    /// Whether every path that `other` matches is matched by this one too.
+    pub(super) fn covers(&self, other: &Pattern) -> bool {
+        if self.any || other.any {
+            return self.any;
+        }
+        let (mine, theirs) = (self.segments.len(), other.segments.len());
+        let long_enough = if self.rest {
+            theirs >= mine
+        } else {
+            theirs == mine && !other.rest
+        };
+        long_enough
+            && self
+                .segments
+                .iter()
+                .zip(&other.segments)
+                .all(|(m, t)| *m == Segment::Capture || m == t)
+    }
+
     /// Compares the pattern with the decoded segments of a path.
     pub(super) fn fit<'p>(&self, count: usize, at: impl Fn(usize) -> &'p str, fold_case: bool) -> Fit {
         let wanted = self.segments.len();

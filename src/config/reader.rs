@@ -1,0 +1,344 @@
+//! Walking the tree by the keys of `schema.rs`: every getter reports what is wrong and goes on, so that all
+//! problems come at once. A getter's `None` means that a problem was reported, or that an optional key is not
+//! there. Called by `build.rs`.
+
+use super::problem::At;
+use super::schema::{Key, Kind, Section, State};
+use super::tree::{Entry, Found, Node, Value};
+
+/// A word of a choice, as the program knows it.
+pub(super) trait Word: Sized {
+    /// `None` for a word that is known and not built.
+    fn from_word(word: &str) -> Option<Self>;
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) at: At,
+    pub(super) value: T,
+}
+
+/// A map of the configuration that is being read.
+pub(super) struct Map<'t> {
+    section: &'static Section,
+    /// The way to it, as `listeners[0].upstream`; empty at the top.
+    path: String,
+    /// The place of its key, or of itself in a list.
+    pub(super) at: At,
+    entries: &'t [Entry],
+}
+
+impl<'t> Map<'t> {
+    /// Whether the key stands there, with whatever value.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.entry(name).is_some()
+    }
+
+    /// Where the key stands; where the map does, if it is not there.
+    pub(super) fn place_of(&self, name: &str) -> At {
+        self.entry(name).map_or(self.at, |e| e.at)
+    }
+
+    /// The way to one of its keys.
+    pub(super) fn path_to(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_string()
+        } else {
+            format!("{}.{name}", self.path)
+        }
+    }
+
+    /// The way to it, or what it is.
+    pub(super) fn name(&self) -> &str {
+        if self.path.is_empty() {
+            self.section.what
+        } else {
+            &self.path
+        }
+    }
+
+    fn entry(&self, name: &str) -> Option<&'t Entry> {
+        self.entries.iter().find(|e| e.key == name)
+    }
+
+    fn key(&self, name: &str) -> &'static Key {
+        self.section
+            .key(name)
+            .expect("the reader asks only for keys of the schema")
+    }
+}
+
+/// Collects what is wrong while the tree is read.
+#[derive(Default)]
+pub(super) struct Reader {
+    pub(super) problems: Vec<Found>,
+    pub(super) warnings: Vec<Found>,
+}
+
+impl Reader {
+    pub(super) fn problem(&mut self, at: At, message: impl Into<String>) {
+        self.problems.push((at, message.into()));
+    }
+
+    pub(super) fn warn(&mut self, at: At, message: impl Into<String>) {
+        self.warnings.push((at, message.into()));
+    }
+
+    /// The whole configuration.
+    pub(super) fn root<'t>(&mut self, node: &'t Node, section: &'static Section) -> Option<Map<'t>> {
+        self.open(node, node.at, section, String::new())
+    }
+
+    /// A map below a key; an empty one where the key may be left out and is.
+    pub(super) fn section<'t>(&mut self, map: &Map<'t>, name: &str) -> Option<Map<'t>> {
+        let key = map.key(name);
+        let Kind::Section(section) = key.kind else {
+            unreachable!("{name} is a section in the schema");
+        };
+        match map.entry(name) {
+            Some(entry) => self.open(&entry.node, entry.at, section, map.path_to(name)),
+            None if matches!(key.state, State::Required) => None,
+            None => Some(Map {
+                section,
+                path: map.path_to(name),
+                at: map.at,
+                entries: &[],
+            }),
+        }
+    }
+
+    /// The maps of the list below a key; those that are none are reported and left out.
+    pub(super) fn sections<'t>(&mut self, map: &Map<'t>, name: &str) -> Vec<Map<'t>> {
+        let Kind::Sections(section) = map.key(name).kind else {
+            unreachable!("{name} is a list of sections in the schema");
+        };
+        let items = self.items(map, name, "a list");
+        let mut maps = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{}[{index}]", map.path_to(name));
+            maps.extend(self.open(item, item.at, section, path));
+        }
+        maps
+    }
+
+    /// The value of a key, or its default.
+    pub(super) fn value<T>(
+        &mut self,
+        map: &Map<'_>,
+        name: &str,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.placed(map, name, read).map(|placed| placed.value)
+    }
+
+    /// The value of a key, or its default, and where it stands.
+    pub(super) fn placed<T>(
+        &mut self,
+        map: &Map<'_>,
+        name: &str,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<Placed<T>> {
+        let key = map.key(name);
+        let Some(entry) = map.entry(name) else {
+            let State::Default(default) = key.state else {
+                return None;
+            };
+            let value = read(default).ok().expect("the schema's defaults can be read");
+            return Some(Placed { at: map.at, value });
+        };
+        let what = match key.kind {
+            Kind::Value(what) => what.to_string(),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            _ => unreachable!("{name} is a value in the schema"),
+        };
+        let value = self.scalar(&entry.node, &map.path_to(name), &what, read)?;
+        Some(Placed {
+            at: entry.node.at,
+            value,
+        })
+    }
+
+    /// One of the words of a choice, or its default.
+    pub(super) fn choice<W: Word>(&mut self, map: &Map<'_>, name: &str) -> Option<W> {
+        let Kind::Choice(words) = map.key(name).kind else {
+            unreachable!("{name} is a choice in the schema");
+        };
+        let found = self.placed(map, name, |text| Ok(text.to_string()))?;
+        let path = map.path_to(name);
+        if !words.contains(&found.value.as_str()) {
+            let hint = suggestion(&found.value, words.iter().copied());
+            let known = words.join(", ");
+            self.problem(
+                found.at,
+                format!(
+                    "{path}: {:?} is not known{hint}; it is one of {known}",
+                    found.value
+                ),
+            );
+            return None;
+        }
+        let word = W::from_word(&found.value);
+        if word.is_none() {
+            self.problem(found.at, format!("{path}: {} is not supported yet", found.value));
+        }
+        word
+    }
+
+    /// The values of a list below a key; `None` where the key is not there or something is wrong with it.
+    pub(super) fn values<T>(
+        &mut self,
+        map: &Map<'_>,
+        name: &str,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<Placed<T>>> {
+        let Kind::Values(what) = map.key(name).kind else {
+            unreachable!("{name} is a list of values in the schema");
+        };
+        map.entry(name)?;
+        let items = self.items(map, name, &format!("a list of {what}"));
+        let mut values = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{}[{index}]", map.path_to(name));
+            if let Some(value) = self.scalar(item, &path, "one value", read) {
+                values.push(Placed { at: item.at, value });
+            }
+        }
+        (!items.is_empty() && values.len() == items.len()).then_some(values)
+    }
+
+    fn items<'t>(&mut self, map: &Map<'t>, name: &str, what: &str) -> &'t [Node] {
+        let Some(entry) = map.entry(name) else {
+            return &[];
+        };
+        match &entry.node.value {
+            Value::List(items) if items.is_empty() => {
+                self.problem(
+                    entry.at,
+                    format!("{} is an empty list; leave it out, or fill it", map.path_to(name)),
+                );
+                items
+            }
+            Value::List(items) => items,
+            Value::Bad => &[],
+            other => {
+                let path = map.path_to(name);
+                self.problem(
+                    entry.node.at,
+                    format!("{path} must be {what}, and this is {}", describe(other)),
+                );
+                &[]
+            }
+        }
+    }
+
+    fn scalar<T>(
+        &mut self,
+        node: &Node,
+        path: &str,
+        what: &str,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        match &node.value {
+            Value::Text(text) => match read(text) {
+                Ok(value) => Some(value),
+                Err(message) => {
+                    self.problem(node.at, format!("{path}: {message}"));
+                    None
+                }
+            },
+            Value::Bad => None,
+            other => {
+                self.problem(
+                    node.at,
+                    format!("{path} must be {what}, and this is {}", describe(other)),
+                );
+                None
+            }
+        }
+    }
+
+    fn open<'t>(
+        &mut self,
+        node: &'t Node,
+        at: At,
+        section: &'static Section,
+        path: String,
+    ) -> Option<Map<'t>> {
+        let entries = match &node.value {
+            Value::Map(entries) => entries,
+            Value::Bad => return None,
+            other => {
+                let whole = if path.is_empty() { section.what } else { &path };
+                self.problem(
+                    node.at,
+                    format!("{whole} must be a map of keys, and this is {}", describe(other)),
+                );
+                return None;
+            }
+        };
+        let map = Map {
+            section,
+            path,
+            at,
+            entries,
+        };
+        for entry in entries {
+            self.check_key(&map, entry);
+        }
+        for key in section.keys {
+            if matches!(key.state, State::Required) && !map.has(key.name) {
+                self.missing(&map, key.name);
+            }
+        }
+        Some(map)
+    }
+
+    /// Reports that a key is not there.
+    pub(super) fn missing(&mut self, map: &Map<'_>, name: &str) {
+        let message = format!("{} lacks the key {name:?}: {}", map.name(), map.key(name).doc);
+        self.problem(map.at, message);
+    }
+
+    fn check_key(&mut self, map: &Map<'_>, entry: &Entry) {
+        let path = map.path_to(&entry.key);
+        match map.section.key(&entry.key) {
+            Some(key) if matches!(key.state, State::NotBuilt) => {
+                self.problem(entry.at, format!("{path} is not supported yet; leave it out"));
+            }
+            Some(_) => {}
+            None if map.path.is_empty() && entry.key.starts_with("x-") => {}
+            None => {
+                let names = || map.section.keys.iter().map(|k| k.name);
+                let hint = match suggestion(&entry.key, names()) {
+                    hint if hint.is_empty() => format!(
+                        "; {} has {}",
+                        map.section.what,
+                        names().collect::<Vec<_>>().join(", ")
+                    ),
+                    hint => hint,
+                };
+                self.problem(entry.at, format!("unknown key {path:?}{hint}"));
+            }
+        }
+    }
+}
+
+/// The nearest of some words, as the end of a sentence; empty where none is near.
+fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
+    let nearest = known
+        .map(|k| (strsim::damerau_levenshtein(word, k), k))
+        .min()
+        .filter(|(distance, k)| *distance <= (k.len().max(word.len()) / 3).max(1));
+    nearest.map_or_else(String::new, |(_, k)| format!("; did you mean {k:?}?"))
+}
+
+fn describe(value: &Value) -> &'static str {
+    match value {
+        Value::Nothing => "empty",
+        Value::Text(_) => "a single value",
+        Value::List(_) => "a list",
+        Value::Map(_) => "a map",
+        Value::Bad => "not readable",
+    }
+}

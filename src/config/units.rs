@@ -1,0 +1,308 @@
+//! Reading single values: durations, sizes, numbers, addresses. Each says what would be right. Pure.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// `500ms`, `3s`, `2m`, `1h`: a whole number and its unit.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("{text:?} is not a duration; write a whole number and its unit, as 500ms, 3s, 2m or 1h");
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number = whole(&text[..digits]).ok_or_else(wrong)?;
+    let ms = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(ms) {
+        Some(ms) if ms <= DURATION_MS_MAX => Ok(Duration::from_millis(ms)),
+        _ => Err(format!("{text:?} is too long; 720h is the longest")),
+    }
+}
+
+const DURATION_MS_MAX: u64 = 720 * 3_600_000;
+
+/// A duration that is more than nothing.
+pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err(format!("{text:?} is no time at all; it must be more than zero")),
+        some => Ok(some),
+    }
+}
+
+/// `64KiB`, `1MiB`, `4096B`, `4096`: bytes.
+pub(super) fn size(text: &str) -> Result<usize, String> {
+    let wrong = || format!("{text:?} is not a size; write it as 64KiB, 1MiB or 4096");
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number = whole(&text[..digits]).ok_or_else(wrong)?;
+    let unit = match &text[digits..] {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => return Err(wrong()),
+    };
+    number
+        .checked_mul(unit)
+        .and_then(|n| usize::try_from(n).ok())
+        .ok_or_else(wrong)
+}
+
+/// The size of a head.
+pub(super) fn head_size(text: &str) -> Result<usize, String> {
+    match size(text)? {
+        n if (1 << 10..=1 << 20).contains(&n) => Ok(n),
+        _ => Err(format!("{text:?} is out of bounds; a head may have 1KiB to 1MiB")),
+    }
+}
+
+/// A whole number from 1 on.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    match whole(text) {
+        Some(n @ 1..=1_000_000) => usize::try_from(n).map_err(|e| e.to_string()),
+        _ => Err(format!("{text:?} is not a whole number from 1 to 1000000")),
+    }
+}
+
+/// A final status of HTTP.
+pub(super) fn status(text: &str) -> Result<u16, String> {
+    match whole(text) {
+        Some(n @ 200..=599) => u16::try_from(n).map_err(|e| e.to_string()),
+        _ => Err(format!("{text:?} is not a final HTTP status, from 200 to 599")),
+    }
+}
+
+/// `true` or `false`, nothing else.
+pub(super) fn flag(text: &str) -> Result<bool, String> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
+
+/// An address to listen at.
+pub(super) fn bind(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is not an address to listen at; write IP:PORT, as 127.0.0.1:8080 or [::1]:8080")
+    })
+}
+
+/// A name that goes into metrics and logs.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 64 || text.chars().any(char::is_control) {
+        return Err(format!(
+            "{text:?} is not a name; it has 1 to 64 bytes and no control characters"
+        ));
+    }
+    Ok(text.to_string())
+}
+
+/// A text that is not empty.
+pub(super) fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('\0') {
+        return Err("it is empty, or has a NUL".into());
+    }
+    Ok(text.to_string())
+}
+
+/// A backend: host, without brackets, and port.
+pub(super) fn url(text: &str) -> Result<(String, u16), String> {
+    const RIGHT: &str = "write it as http://HOST:PORT";
+    if text.starts_with("https://") {
+        return Err(format!("https:// is not supported yet for a backend; {RIGHT}"));
+    }
+    if text.starts_with("unix:") {
+        return Err(format!("unix: is not supported yet for a backend; {RIGHT}"));
+    }
+    let rest = text
+        .strip_prefix("http://")
+        .ok_or_else(|| format!("the backend's URL must start with http://; {RIGHT}"))?;
+    if rest.contains('@') {
+        return Err(format!(
+            "the backend's URL can't have a user or a password; {RIGHT}"
+        ));
+    }
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#']) {
+        return Err(format!(
+            "{text:?} has a path or a query, and targets reach the backend as they came; {RIGHT}"
+        ));
+    }
+    split_authority(authority).ok_or_else(|| format!("{text:?} is not the URL of a backend; {RIGHT}"))
+}
+
+fn split_authority(authority: &str) -> Option<(String, u16)> {
+    if let Some(inside) = authority.strip_prefix('[') {
+        let (host, port) = inside.split_once(']')?;
+        host.parse::<std::net::Ipv6Addr>().ok()?;
+        return Some((host.to_string(), read_port(port)?));
+    }
+    let at = authority.find(':').unwrap_or(authority.len());
+    let (host, port) = authority.split_at(at);
+    let sound = !host.is_empty()
+        && host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    sound.then_some((host.to_string(), read_port(port)?))
+}
+
+fn read_port(text: &str) -> Option<u16> {
+    match text {
+        "" => Some(80),
+        port => whole(port.strip_prefix(':')?)
+            .and_then(|n| u16::try_from(n).ok())
+            .filter(|n| *n != 0),
+    }
+}
+
+/// The method of a request, as it is written on the wire.
+pub(super) fn method(text: &str) -> Result<Box<str>, String> {
+    if !crate::rules::is_field_name(text) {
+        return Err(format!("{text:?} is not an HTTP method"));
+    }
+    if text.bytes().any(|b| b.is_ascii_lowercase()) {
+        let upper = text.to_ascii_uppercase();
+        return Err(format!(
+            "{text:?} is not a method that clients send: methods are case-sensitive; did you mean {upper}?"
+        ));
+    }
+    Ok(text.into())
+}
+
+/// The name of a field that carries a token.
+pub(super) fn token_header(text: &str) -> Result<Box<str>, String> {
+    if !crate::rules::is_field_name(text) {
+        return Err(format!("{text:?} is not the name of a header field"));
+    }
+    if TAKEN.iter().any(|t| t.eq_ignore_ascii_case(text)) {
+        return Err(format!(
+            "{text} has a meaning of its own in HTTP and can't carry a token; Fencing-Token is a good name"
+        ));
+    }
+    Ok(text.into())
+}
+
+const TAKEN: [&str; 14] = [
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "keep-alive",
+    "proxy-connection",
+    "expect",
+    "authorization",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+];
+
+/// A whole number without sign, spaces or leading zeros.
+pub(super) fn whole(text: &str) -> Option<u64> {
+    let sound = !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'));
+    sound.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bind, duration, flag, head_size, method, size, token_header, url};
+    use std::time::Duration;
+
+    #[test]
+    fn durations_need_a_unit() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("3s", 3_000),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for bad in [
+            "",
+            "3",
+            "s",
+            "3 s",
+            "3 parsecs",
+            "03s",
+            "-1s",
+            "1.5s",
+            "3S",
+            "3d",
+            "99999999999999999999s",
+            "721h",
+            "１s",
+        ] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_flags_are_read_exactly() {
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert_eq!(size("1MiB"), Ok(1 << 20));
+        assert_eq!(head_size("4096"), Ok(4096));
+        for bad in ["64kb", "64K", "-1", "", "KiB", "1GiB"] {
+            assert!(size(bad).is_err(), "{bad:?}");
+        }
+        assert!(head_size("1").is_err() && head_size("2MiB").is_err());
+        assert_eq!((flag("true"), flag("false")), (Ok(true), Ok(false)));
+        assert!(["yes", "no", "True", "1", "on"].iter().all(|t| flag(t).is_err()));
+    }
+
+    #[test]
+    fn addresses_and_urls_are_read_exactly() {
+        assert!(bind("127.0.0.1:8080").is_ok() && bind("[::1]:0").is_ok());
+        assert!(
+            ["127.0.0.1:notaport", "127.0.0.1", ":80", "localhost:80"]
+                .iter()
+                .all(|t| bind(t).is_err())
+        );
+        for (text, host, port) in [
+            ("http://127.0.0.1:9000", "127.0.0.1", 9000),
+            ("http://store", "store", 80),
+            ("http://store.test:81/", "store.test", 81),
+            ("http://[::1]:82", "::1", 82),
+        ] {
+            assert_eq!(url(text), Ok((host.to_string(), port)), "{text}");
+        }
+        for bad in [
+            "https://store",
+            "unix:/run/s.sock",
+            "store:80",
+            "http://",
+            "http://a/b",
+            "http://a?x",
+            "http://u:p@a",
+            "http://a:0",
+            "http://a:99999",
+            "http://::1",
+            "http://a b",
+            "http://[::1",
+            "http://a:",
+            "tcp://a:1",
+        ] {
+            assert!(url(bad).is_err(), "{bad:?}");
+        }
+        assert!(!url("http://u:secret@a").unwrap_err().contains("secret"));
+    }
+
+    #[test]
+    fn methods_and_headers_that_would_never_match_are_refused() {
+        assert!(method("PUT").is_ok() && method("M-SEARCH").is_ok());
+        assert!(["put", "", "P T", "PUT,POST"].iter().all(|t| method(t).is_err()));
+        assert!(token_header("Fencing-Token").is_ok());
+        assert!(
+            ["Host", "Fencing Token", "", "connection"]
+                .iter()
+                .all(|t| token_header(t).is_err())
+        );
+    }
+}
