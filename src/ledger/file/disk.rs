@@ -233,3 +233,66 @@ const KIND_TITLE: u8 = 11;
 const KIND_WITNESS: u8 = 12;
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt as _;
+
+    use redb::StorageBackend as _;
+
+    use super::{Disk, KIND_TITLE, MAGIC, PAGE, SLOTS, TITLE, Trouble, checksum};
+
+    fn made() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let disk = Disk::create(&path).unwrap();
+        disk.set_len(100).unwrap();
+        for sequence in 1..=8 {
+            disk.witness(sequence).unwrap();
+        }
+        (folder, path)
+    }
+
+    #[test]
+    fn the_latest_witness_is_read_and_the_one_before_where_it_is_damaged() {
+        let (_folder, path) = made();
+        assert_eq!(Disk::open(&path).unwrap().1, 8);
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"x", SLOTS[0] as u64).unwrap();
+        assert_eq!(Disk::open(&path).unwrap().1, 7);
+        file.write_all_at(b"x", SLOTS[1] as u64).unwrap();
+        assert!(matches!(Disk::open(&path), Err(Trouble::Damaged(_))));
+    }
+
+    #[test]
+    fn another_format_is_named_and_refused() {
+        let (_folder, path) = made();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[MAGIC.len()] = 9;
+        let sum = checksum(KIND_TITLE, &bytes[..TITLE - 8]);
+        bytes[TITLE - 8..TITLE].copy_from_slice(&sum.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        assert!(matches!(Disk::open(&path), Err(Trouble::Version(9))));
+    }
+
+    #[test]
+    fn a_file_of_our_page_alone_is_damage_and_not_a_new_store() {
+        let (_folder, path) = made();
+        fs::File::options().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
+        assert!(matches!(Disk::open(&path), Err(Trouble::Damaged(_))));
+    }
+
+    #[test]
+    fn after_a_fault_nothing_is_written_any_more() {
+        let (_folder, path) = made();
+        let (disk, _) = Disk::open(&path).unwrap();
+        disk.seal(&Trouble::Full("no room".into()));
+        assert!(matches!(disk.witness(9), Err(Trouble::Full(_))));
+        assert!(disk.sync_data().is_err());
+        assert!(disk.write(0, b"x").is_err());
+        assert!(disk.set_len(0).is_err());
+        drop(disk);
+        assert_eq!(Disk::open(&path).unwrap().1, 8);
+    }
+}
