@@ -279,7 +279,12 @@ mod tests {
     #[test]
     fn a_file_of_our_page_alone_is_damage_and_not_a_new_store() {
         let (_folder, path) = made();
-        fs::File::options().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(PAGE as u64)
+            .unwrap();
         assert!(matches!(Disk::open(&path), Err(Trouble::Damaged(_))));
     }
 

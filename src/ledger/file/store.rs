@@ -300,9 +300,8 @@ fn entered<T>(disk: &Disk, work: impl FnOnce() -> Result<T, Trouble>) -> Result<
 
 fn said(error: impl Into<redb::Error>) -> Trouble {
     match error.into() {
-        redb::Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            Trouble::Damaged("it ends too early".into())
-        }
+        // Not a refusal of the system but a finding: it ends too early, or doesn't begin as it should.
+        redb::Error::Io(error) if error.raw_os_error().is_none() => Trouble::Damaged(error.to_string()),
         redb::Error::Io(error) => Trouble::from_read("read it", &error),
         redb::Error::DatabaseAlreadyOpen => Trouble::InUse,
         other => Trouble::Damaged(other.to_string()),
