@@ -8,6 +8,9 @@
 //! - Changes submitted while a commit runs share the next one.
 //! - A raise never lowers a mark that the ledger holds already; only a reset does.
 
+pub mod file;
+pub mod memory;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +59,19 @@ pub struct Audit {
     pub by: String,
 }
 
+/// One line of the audit trail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditEntry {
+    /// Grows by one with each reset of this ledger.
+    pub sequence: u64,
+    /// The resource's name.
+    pub name: String,
+    /// The mark as it was set.
+    pub mark: Mark,
+    /// Who, why and from where.
+    pub audit: Audit,
+}
+
 /// What the ledger says when a change is durable, or is not.
 pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -97,6 +113,12 @@ pub trait Ledger: Send + Sync + 'static {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(String, Mark)>, StoreError>;
+
+    /// The latest `limit` resets, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the store can't be read now.
+    fn audit_trail(&self, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
 
     /// Whether this instance may let fenced bytes through at this very moment: asked before each system call
     /// that could carry a last byte. Always true for a store that only one instance can have open.
