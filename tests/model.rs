@@ -1,0 +1,291 @@
+//! Small worlds, explored to the last state: the fence's own functions, called as the gate's shell calls them.
+//!
+//! Nothing of the fence is written again here: `model/steps.rs` calls [`fencegate::fence`] and judges it by what
+//! happens at the backend. A model proves nothing unless it finds faults: each rule is broken once, in the shell
+//! (`model/mutants.rs`), and the checker must find a counter-example. `FENCEGATE_LONG=1` explores larger worlds.
+
+#[path = "model/checks.rs"]
+mod checks;
+#[path = "model/mutants.rs"]
+mod mutants;
+#[path = "model/steps.rs"]
+mod steps;
+#[path = "model/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use fencegate::base::Token;
+use stateright::{Checker, HasDiscoveries, Model};
+
+use checks::{
+    ALL_ENDS, F1, F2, F3, F4, GETS_THROUGH, NO_RAISE_IS_LEFT, NO_REQUEST_SLEEPS, PROMISE, RAISES_NOTHING, S2,
+    S3,
+};
+use mutants::Mutant;
+use steps::Action;
+use world::{World, read, tokenless, write, write_both, write_second};
+
+// ---- the worlds ------------------------------------------------------------------------------------------------
+
+/// A new holder, an old one and a reader, a crash, and a ledger that once doesn't know.
+fn handover() -> World {
+    World {
+        crashes: 1,
+        store_failures: 1,
+        ..World::calm(1, vec![write(1), read(2), write(2)])
+    }
+}
+
+/// Three holders after one another; answers get lost, the socket is full once.
+fn three_holders() -> World {
+    World {
+        short_writes: 1,
+        ..World::calm(1, vec![write(1), write(1), write(2), write(3)])
+    }
+}
+
+/// Both kinds of writes without a token beside two holders.
+fn without_tokens() -> World {
+    World {
+        crashes: 1,
+        ..World::calm(1, vec![tokenless(false), tokenless(true), write(1)])
+    }
+}
+
+/// Requests that name two fences, and are stale on either, both or none.
+fn two_fences() -> World {
+    World::calm(2, vec![write_both(1, 1), write_both(2, 1), write_second(2)])
+}
+
+/// The same with a crash.
+fn two_fences_crash() -> World {
+    World {
+        crashes: 1,
+        ..World::calm(2, vec![write_both(1, 1), write_both(1, 2)])
+    }
+}
+
+/// An operator takes a mark down while a higher token is about.
+fn reset() -> World {
+    World {
+        crashes: 1,
+        store_failures: 1,
+        resets: vec![(0, Token(1))],
+        ..World::calm(1, vec![write(3), write(1), write(2)])
+    }
+}
+
+/// `settle_after` gets smaller from run to run; crashes within the wait, and clean stops.
+fn shrinking_settle_after() -> World {
+    World {
+        settle_ticks: [3, 1, 1],
+        crashes: 2,
+        stops: 1,
+        ..World::calm(1, vec![write(1), write(2)])
+    }
+}
+
+/// Requests are turned away, on arrival and while they wait.
+fn turned_away() -> World {
+    World {
+        overload: true,
+        give_up: true,
+        ..World::calm(1, vec![write(1), write(2), read(3)])
+    }
+}
+
+fn explore(name: &str, world: World) {
+    let start = Instant::now();
+    let checker = world.checker().spawn_bfs().join();
+    println!(
+        "{name}: {} states, {} steps, depth {}, {:.1?}",
+        checker.unique_state_count(),
+        checker.state_count(),
+        checker.max_depth(),
+        start.elapsed()
+    );
+    checker.assert_properties();
+}
+
+#[test]
+fn the_promise_holds_in_a_handover_with_a_crash_and_a_doubting_ledger() {
+    explore("handover", handover());
+}
+
+#[test]
+fn the_promise_holds_for_three_holders_with_lost_answers() {
+    explore("three holders", three_holders());
+}
+
+#[test]
+fn writes_without_a_token_are_drained_and_cut() {
+    explore("without tokens", without_tokens());
+}
+
+#[test]
+fn two_fences_are_raised_together_or_not_at_all() {
+    explore("two fences", two_fences());
+    explore("two fences and a crash", two_fences_crash());
+}
+
+#[test]
+fn a_reset_drains_everything_whatever_its_token() {
+    explore("reset", reset());
+}
+
+#[test]
+fn the_wait_after_a_crash_is_the_largest_that_is_owed() {
+    explore("shrinking settle_after", shrinking_settle_after());
+}
+
+#[test]
+fn who_is_turned_away_raises_nothing_and_stops_nobody() {
+    explore("turned away", turned_away());
+}
+
+// ---- the faults that it must find ------------------------------------------------------------------------------
+
+/// Explores the world with one rule broken until each of `found` has a counter-example.
+fn must_find(mutant: Mutant, world: World, found: &[&'static str]) {
+    let world = World {
+        mutant: Some(mutant),
+        ..world
+    };
+    for rule in found {
+        let steps = shortest(&world, rule);
+        let steps = steps.unwrap_or_else(|| panic!("{mutant:?} passes for right: nothing breaks {rule:?}"));
+        println!("{mutant:?} breaks {rule:?} in {} steps: {steps:?}", steps.len());
+    }
+}
+
+/// The shortest way to break `rule`, if there is one.
+fn shortest(world: &World, rule: &'static str) -> Option<Vec<Action>> {
+    let mut best = None;
+    let mut depth_max = usize::MAX;
+    loop {
+        let checker = world
+            .clone()
+            .checker()
+            .finish_when(HasDiscoveries::AllOf(BTreeSet::from([rule])))
+            .target_max_depth(depth_max)
+            .spawn_bfs()
+            .join();
+        let Some(path) = checker.discovery(rule) else {
+            return best;
+        };
+        let steps = path.into_actions();
+        depth_max = steps.len() + 1; // a path of n steps ends at depth n + 1, which is not looked at next time
+        best = Some(steps);
+    }
+}
+
+#[test]
+fn a_mark_that_is_not_durable_first_is_found() {
+    must_find(Mutant::ForwardsBeforeDurable, handover(), &[PROMISE, S2]);
+    must_find(Mutant::TakesFailureForStored, handover(), &[PROMISE, S2]);
+    must_find(Mutant::StoresBeforeDrain, handover(), &[PROMISE, F4]);
+    must_find(Mutant::ForgetsMarks, handover(), &[PROMISE, F1, F2]);
+}
+
+#[test]
+fn lower_tokens_admitted_while_a_raise_waits_are_found() {
+    must_find(
+        Mutant::AdmitsLowerWhileRaiseWaits,
+        three_holders(),
+        &[PROMISE, S3],
+    );
+}
+
+#[test]
+fn a_missing_drain_is_found() {
+    must_find(Mutant::SettlesAtCommit, three_holders(), &[PROMISE, F3, F4]);
+    must_find(Mutant::ReadsDontDrain, handover(), &[PROMISE, F3]);
+    must_find(Mutant::ForgetsWhenClientLeaves, three_holders(), &[PROMISE, F3]);
+    must_find(Mutant::ResetDoesNotDrain, reset(), &[PROMISE, F4]);
+}
+
+#[test]
+fn a_wrong_commit_point_is_found() {
+    must_find(Mutant::SkipsCommitPoint, three_holders(), &[PROMISE, F1]);
+    must_find(Mutant::TakenCountsAsShort, three_holders(), &[PROMISE, F3]);
+}
+
+#[test]
+fn a_doubt_that_is_too_short_is_found() {
+    must_find(Mutant::DoubtEndsAtOnce, three_holders(), &[PROMISE, F3]);
+    must_find(Mutant::DoubtEndsEarly, three_holders(), &[PROMISE, F3]);
+}
+
+#[test]
+fn a_wait_after_a_crash_that_is_too_short_is_found() {
+    must_find(Mutant::NoHold, shrinking_settle_after(), &[PROMISE, F3]);
+    must_find(
+        Mutant::HoldOfThisConfigOnly,
+        shrinking_settle_after(),
+        &[PROMISE, F3],
+    );
+    must_find(
+        Mutant::HoldIsNotInherited,
+        shrinking_settle_after(),
+        &[PROMISE, F3],
+    );
+}
+
+#[test]
+fn a_marker_that_is_clean_too_early_is_found() {
+    must_find(Mutant::CleanInFlight, shrinking_settle_after(), &[PROMISE, F3]);
+    must_find(Mutant::CleanInDoubt, shrinking_settle_after(), &[PROMISE, F3]);
+    must_find(Mutant::CleanWithinHold, shrinking_settle_after(), &[PROMISE, F3]);
+}
+
+#[test]
+fn several_fences_taken_one_by_one_are_found() {
+    must_find(Mutant::ComparesOneAtATime, two_fences(), &[RAISES_NOTHING]);
+    must_find(Mutant::CommitsFirstFenceOnly, two_fences(), &[PROMISE, F1]);
+    let raised_apart = World::calm(2, vec![write_both(1, 1), write_second(2), write(2)]);
+    must_find(
+        Mutant::LeaksFirstFence,
+        raised_apart,
+        &[NO_RAISE_IS_LEFT, ALL_ENDS],
+    );
+}
+
+#[test]
+fn a_request_that_is_turned_away_and_raises_is_found() {
+    must_find(Mutant::OverloadRaises, turned_away(), &[RAISES_NOTHING]);
+}
+
+#[test]
+fn writes_without_a_token_that_are_not_drained_or_not_cut_are_found() {
+    must_find(Mutant::TokenlessNotDrained, without_tokens(), &[PROMISE, F3, F4]);
+    must_find(Mutant::TokenlessNotCut, without_tokens(), &[PROMISE, F1]);
+}
+
+#[test]
+fn a_raise_or_a_request_that_waits_for_ever_is_found() {
+    must_find(
+        Mutant::LastOutSaysNothing,
+        three_holders(),
+        &[NO_RAISE_IS_LEFT, ALL_ENDS],
+    );
+    must_find(Mutant::NoTimers, three_holders(), &[NO_RAISE_IS_LEFT, ALL_ENDS]);
+    must_find(
+        Mutant::NobodyIsWoken,
+        three_holders(),
+        &[NO_REQUEST_SLEEPS, ALL_ENDS],
+    );
+}
+
+#[test]
+fn a_fence_that_refuses_everything_does_not_pass() {
+    let world = World {
+        mutant: Some(Mutant::RefusesEverything),
+        ..handover()
+    };
+    let checker = world.checker().spawn_bfs().join();
+    for at in 0..3 {
+        assert!(checker.discovery(GETS_THROUGH[at]).is_none());
+    }
+}
