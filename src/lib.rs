@@ -22,7 +22,9 @@
 //! the commit point and the answer lost · *raise* a mark going up · *drain* a raise waiting for older flights ·
 //! *ledger* where marks are durable.
 
+pub mod admin;
 pub mod base;
+pub mod cli;
 pub mod config;
 pub mod fence;
 pub mod http;
@@ -30,5 +32,6 @@ pub mod keeper;
 pub mod ledger;
 pub mod observe;
 pub mod rules;
+pub mod server;
 pub mod upstream;
 pub mod wire;
