@@ -165,7 +165,7 @@ impl<'b> Found<'b> {
             Kind::Expect if request => return self.take_expect(value, version),
             Kind::Expect => {}
             Kind::OtherHopByHop => return Ok(true),
-            Kind::Auth => self.connection_auth |= binds_connection(value),
+            Kind::Auth => self.connection_auth |= binds_connection(value, side),
             Kind::ForwardedProto => self.has_forwarded_proto = true,
         }
         Ok(false)
@@ -284,8 +284,8 @@ fn no_stray_space(raw: &[u8], fields: &[Header<'_>], index: usize) -> Result<(),
 
 fn read_length(value: &[u8]) -> Result<u64, HeadError> {
     const BAD: &str = "a Content-Length that is not a plain number";
-    let zeros = value[0..value.len().min(2)].starts_with(b"0") && value.len() > 1;
-    if value.is_empty() || value.len() > 19 || zeros {
+    let leading_zero = value.len() > 1 && value[0] == b'0';
+    if value.is_empty() || value.len() > 19 || leading_zero {
         return Err(bad(BAD));
     }
     let mut length = 0u64;
@@ -331,8 +331,12 @@ fn token(text: &[u8]) -> Option<&str> {
     }
 }
 
-fn binds_connection(value: &[u8]) -> bool {
-    value
-        .split(|b| matches!(b, b' ' | b','))
-        .any(|word| word.eq_ignore_ascii_case(b"ntlm") || word.eq_ignore_ascii_case(b"negotiate"))
+/// A request names one scheme, at the start of a value that may be long; an answer may list several.
+fn binds_connection(value: &[u8], side: Side) -> bool {
+    let binds = |word: &[u8]| word.eq_ignore_ascii_case(b"ntlm") || word.eq_ignore_ascii_case(b"negotiate");
+    let mut words = value.split(|b| matches!(b, b' ' | b','));
+    match side {
+        Side::Request => words.next().is_some_and(binds),
+        Side::Response => words.any(binds),
+    }
 }

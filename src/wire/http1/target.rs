@@ -24,7 +24,8 @@ pub(super) struct Target<'b> {
 
 /// Takes a request target apart.
 pub(super) fn read_target<'b>(method: &str, target: &'b str) -> Result<Target<'b>, &'static str> {
-    if !target.bytes().all(|b| b.is_ascii_graphic()) {
+    // The token parser lets no space, no control byte and no DEL through.
+    if !target.is_ascii() {
         return Err("the request target holds a byte that is not visible ASCII");
     }
     if memchr::memchr(b'#', target.as_bytes()).is_some() {

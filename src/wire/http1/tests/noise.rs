@@ -76,7 +76,7 @@ const PIECES: &[&[u8]] = &[
 fn a_mutated_request_is_refused_or_goes_on_with_the_same_reading() {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let (mut taken, mut refused) = (0, 0);
-    for round in 0..60_000 {
+    for round in 0..20_000 {
         let mut raw = REQUESTS[round % REQUESTS.len()].to_vec();
         noise.mutate(&mut raw, PIECES);
         let Some(end) = find_head_end(&raw, 0) else {
@@ -100,7 +100,7 @@ fn a_mutated_request_is_refused_or_goes_on_with_the_same_reading() {
         assert_one_framing(&out);
     }
     assert!(
-        taken > 3_000 && refused > 3_000,
+        taken > 1_000 && refused > 1_000,
         "{taken} taken, {refused} refused"
     );
 }
@@ -135,7 +135,7 @@ fn a_mutated_answer_is_lost_or_goes_on_with_the_same_reading() {
     ];
     let mut noise = Noise(0x2545_f491_4f6c_dd1d);
     let mut taken = 0;
-    for round in 0..30_000 {
+    for round in 0..10_000 {
         let mut raw = answers[round % 2].to_vec();
         noise.mutate(&mut raw, PIECES);
         let Some(end) = find_head_end(&raw, 0) else {
@@ -164,7 +164,7 @@ fn a_mutated_answer_is_lost_or_goes_on_with_the_same_reading() {
             );
         }
     }
-    assert!(taken > 1_000, "{taken} taken");
+    assert!(taken > 300, "{taken} taken");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn mutated_chunks_read_the_same_whole_and_in_pieces_and_written_again() {
     ];
     let mut noise = Noise(0xd1b5_4a32_d192_ed03);
     let mut taken = 0;
-    for round in 0..60_000 {
+    for round in 0..20_000 {
         let mut raw = bodies[round % 3].to_vec();
         noise.mutate(&mut raw, PIECES);
         let whole = read_body(Framing::Chunked, &raw, raw.len().max(1));
@@ -198,7 +198,7 @@ fn mutated_chunks_read_the_same_whole_and_in_pieces_and_written_again() {
         );
         assert_eq!(again.taken, out.len());
     }
-    assert!(taken > 3_000, "{taken} taken");
+    assert!(taken > 300, "{taken} taken");
 }
 
 fn write_again(body: &Body) -> Vec<u8> {
