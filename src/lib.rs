@@ -23,6 +23,7 @@
 //! *ledger* where marks are durable.
 
 pub mod base;
+pub mod cli;
 pub mod config;
 pub mod fence;
 pub mod keeper;

@@ -1,0 +1,28 @@
+//! `fencegate check`: is the configuration fine, and what is worth a warning. It opens nothing but the file.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Checks the configuration at `path`.
+pub(super) fn run(path: &Path) -> ExitCode {
+    let (config, warnings) = match super::load(path) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    for warning in warnings {
+        eprintln!("{}", super::as_warning(&warning));
+    }
+    let rules = config.listeners.iter().map(|l| l.rules.rules.len()).sum();
+    println!(
+        "{}: ok ({}, {})",
+        path.display(),
+        counted(config.listeners.len(), "listener"),
+        counted(rules, "rule")
+    );
+    ExitCode::SUCCESS
+}
+
+fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
+}

@@ -1,0 +1,82 @@
+//! The command line: one file a verb. Exit codes: 0 fine, 1 failed while running, 2 the configuration or the
+//! arguments are wrong. Errors go to standard error. Called by `main.rs` alone.
+
+mod check;
+mod explain;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{self, Config, Problem};
+
+/// A reverse proxy that checks fencing tokens in front of an unmodified store.
+#[derive(Parser)]
+#[command(name = "fencegate", version, about, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run the gate.
+    Serve(Configured),
+    /// Check a configuration.
+    Check(Configured),
+    /// Say what the gate would do with a request, and why.
+    Explain(explain::Arguments),
+    /// Look at fences and raise or reset them.
+    Fences,
+    /// Show a late write corrupting a store without the gate, and being refused with it.
+    Demo,
+}
+
+#[derive(clap::Args)]
+struct Configured {
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Runs the program with the arguments of the process.
+#[must_use]
+pub fn run() -> ExitCode {
+    match Arguments::parse().verb {
+        Verb::Check(arguments) => check::run(&arguments.config),
+        Verb::Explain(arguments) => explain::run(&arguments),
+        Verb::Serve(arguments) => match load(&arguments.config) {
+            Ok(_) => not_in_this_build("serve"),
+            Err(code) => code,
+        },
+        Verb::Fences => not_in_this_build("fences"),
+        Verb::Demo => not_in_this_build("demo"),
+    }
+}
+
+fn not_in_this_build(verb: &str) -> ExitCode {
+    eprintln!("fencegate: {verb} is not part of this build");
+    ExitCode::from(FAILED)
+}
+
+/// Loads a configuration, or prints what is wrong with it.
+fn load(path: &Path) -> Result<(Config, Vec<Problem>), ExitCode> {
+    config::load(path).map_err(|problems| {
+        eprintln!("{problems}");
+        ExitCode::from(WRONG)
+    })
+}
+
+/// A warning as it is printed.
+fn as_warning(problem: &Problem) -> Problem {
+    Problem {
+        message: format!("warning: {}", problem.message),
+        ..problem.clone()
+    }
+}
+
+/// Failed while running.
+const FAILED: u8 = 1;
+/// The configuration or the arguments are wrong.
+const WRONG: u8 = 2;
