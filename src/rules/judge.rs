@@ -147,6 +147,10 @@ impl RuleSet {
         scratch.clear();
         let write = !self.is_safe(request.method);
         let (path, query) = split_target(request.target);
+        if request.target == "*" && !write {
+            // `OPTIONS *` asks about the server as a whole: it has no path that a rule could match.
+            return self.unmatched(write);
+        }
         if let Err(detail) = path::read(path, &mut scratch.segments) {
             return self.judge_ambiguous(request, path, write, detail);
         }

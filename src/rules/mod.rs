@@ -11,6 +11,8 @@ mod judge;
 mod path;
 mod pattern;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
