@@ -630,6 +630,67 @@ fn a_rule_covers_what_can_never_reach_a_later_one() {
     assert!(!rule("/{a}/{b}", "x").covers(&rule("/{a}/{*b}", "x")));
 }
 
+#[test]
+fn a_destination_is_the_same_resource_or_refused() {
+    let with = |rules: &RuleSet, target: &str, values: &[&str]| {
+        let mut fields = vec![("Fencing-Token", "7")];
+        fields.extend(values.iter().map(|v| ("destination", *v)));
+        ask(rules, "MOVE", target, &fields)
+    };
+    let mut rules = example();
+    for (destination, verdict) in [
+        ("/b/x/other", "bucket/x=7"),
+        ("http://store.test:8080/b/x/other/", "bucket/x=7"),
+        (" HTTPS://STORE.test:8080/%62/x/other?q ", "bucket/x=7"),
+        ("/b/y/other", "unmatched-write"),
+        ("/orders/1", "unmatched-write"),
+        ("/free", "unmatched-write"),
+        ("http://store.test/b/x/other", "ambiguous-path"),
+        ("http://elsewhere/b/x/other", "ambiguous-path"),
+        ("http://u@store.test:8080/b/x/other", "ambiguous-path"),
+        ("http://store.test:8080", "ambiguous-path"),
+        ("//store.test:8080/b/x/other", "ambiguous-path"),
+        ("/b/x/../y/other", "ambiguous-path"),
+        ("/b/x//other", "ambiguous-path"),
+        ("/b;z/x/other", "ambiguous-path"),
+        ("b/x/other", "ambiguous-path"),
+        ("ftp://store.test/b/x/other", "ambiguous-path"),
+        ("", "ambiguous-path"),
+    ] {
+        assert_eq!(with(&rules, "/b/x/k", &[destination]), verdict, "{destination:?}");
+    }
+    assert_eq!(with(&rules, "/b/x/k", &["/b/x/l", "/b/x/l"]), "ambiguous-path");
+    assert_eq!(with(&rules, "/b/x/k", &[]), "bucket/x=7");
+    rules.unmatched.writes = Policy::Pass;
+    assert_eq!(with(&rules, "/b/x/k", &["/free"]), "bucket/x=7");
+    assert_eq!(with(&rules, "/free", &["/else"]), "pass");
+    assert_eq!(with(&rules, "/free", &["/b/x/k"]), "unmatched-write");
+    assert_eq!(with(&rules, "/free", &["/else/../b/x/k"]), "ambiguous-path");
+}
+
+#[test]
+fn a_move_out_of_an_observed_place_cannot_reach_an_enforced_one() {
+    let mut observing = rule("/seen/{a}", "seen/{a}");
+    observing.mode = Mode::Observe;
+    let rules = set(vec![observing, rule("/locked/{a}", "locked/{a}")]);
+    for (destination, binds) in [("/seen/y", false), ("/locked/y", true)] {
+        let fields = [("Fencing-Token", "7"), ("Destination", destination)].map(|(name, value)| Header {
+            name,
+            value: value.as_bytes(),
+        });
+        let request = Request {
+            method: "MOVE",
+            target: "/seen/x",
+            host: "h",
+            fields: &fields,
+        };
+        match rules.judge(&request, &mut Scratch::default()) {
+            Judgement::Refused(refusal) => assert_eq!(refusal.binds(), binds, "{destination}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A backend, as loose as backends are: each bit of `kind` is one liberty that it takes.
 fn backend_reads(path: &str, kind: u32) -> Vec<String> {
     let takes = |bit: u32| kind & (1 << bit) != 0;
