@@ -144,7 +144,8 @@ impl Reader {
             let State::Default(default) = key.state else {
                 return None;
             };
-            let value = read(default).ok().expect("the schema's defaults can be read");
+            let value =
+                read(default).unwrap_or_else(|error| panic!("the schema's default of {name}: {error}"));
             return Some(Placed { at: map.at, value });
         };
         let what = match key.kind {

@@ -67,7 +67,7 @@ impl Refusal<'_> {
     #[must_use]
     pub fn binds(&self) -> bool {
         match self.reason {
-            Reason::AmbiguousPath | Reason::MethodOverride | Reason::UnmatchedWrite => true,
+            Reason::AmbiguousPath | Reason::MethodOverride => true,
             _ => self.rule.is_none_or(|r| r.mode == Mode::Enforce),
         }
     }
@@ -88,13 +88,14 @@ pub struct Claim<'s> {
 #[derive(Debug, Default)]
 pub struct Scratch {
     segments: Segments,
-    names: String,
-    claims: SmallVec<[Held; 2]>,
+    pub(super) destination: Segments,
+    pub(super) names: String,
+    pub(super) claims: SmallVec<[Held; 2]>,
 }
 
 #[derive(Debug)]
-struct Held {
-    name: Range<usize>,
+pub(super) struct Held {
+    pub(super) name: Range<usize>,
     token: Option<Token>,
     format: TokenFormat,
     fence: usize,
@@ -147,6 +148,10 @@ impl RuleSet {
         scratch.clear();
         let write = !self.is_safe(request.method);
         let (path, query) = split_target(request.target);
+        if request.target == "*" && !write {
+            // `OPTIONS *` asks about the server as a whole: it has no path that a rule could match.
+            return self.unmatched(write);
+        }
         if let Err(detail) = path::read(path, &mut scratch.segments) {
             return self.judge_ambiguous(request, path, write, detail);
         }
@@ -170,7 +175,24 @@ impl RuleSet {
             Some(rule) if seen.connection && rule.loses_a_field(request.fields) => {
                 refuse(Reason::BadRequest, HOP_BY_HOP, Some(rule))
             }
-            Some(rule) => rule.judge(request, query, write, scratch),
+            Some(rule) => {
+                if let Some(done) = rule.name_resources(request, query, write, scratch) {
+                    return done;
+                }
+                if write
+                    && seen.destination
+                    && let Err((reason, detail, rule)) = self.check_destination(request, found, scratch)
+                {
+                    return refuse(reason, detail, rule);
+                }
+                rule.judge(request, write, scratch)
+            }
+            None if write && seen.destination && self.unmatched.writes == Policy::Pass => {
+                match self.check_destination(request, None, scratch) {
+                    Ok(()) => self.unmatched(write),
+                    Err((reason, detail, rule)) => refuse(reason, detail, rule),
+                }
+            }
             None => self.unmatched(write),
         }
     }
@@ -234,7 +256,7 @@ impl RuleSet {
 }
 
 impl Rule {
-    fn try_on(&self, method: &str, write: bool, segments: &Segments) -> Tried {
+    pub(super) fn try_on(&self, method: &str, write: bool, segments: &Segments) -> Tried {
         let fit = self
             .path
             .fit(segments.count(), |i| segments.at(i), self.fold_case);
@@ -269,13 +291,14 @@ impl Rule {
             })
     }
 
-    fn judge<'r>(
+    /// Names the resource of each fence; `Some` where the request is judged by that already.
+    fn name_resources<'r>(
         &'r self,
         request: &Request<'_>,
         query: Option<&str>,
         write: bool,
         scratch: &mut Scratch,
-    ) -> Judgement<'r> {
+    ) -> Option<Judgement<'r>> {
         let tokenless = |fence: &FenceRule| {
             !request
                 .fields
@@ -283,10 +306,10 @@ impl Rule {
                 .any(|f| f.name.eq_ignore_ascii_case(&fence.header))
         };
         if !write && (self.reads == Reads::Ignore || self.fences.iter().all(tokenless)) {
-            return Judgement::Pass {
+            return Some(Judgement::Pass {
                 rule: Some(self),
                 write,
-            };
+            });
         }
         for (index, fence) in self.fences.iter().enumerate() {
             let sources = Sources {
@@ -298,7 +321,7 @@ impl Rule {
             let start = scratch.names.len();
             if let Err((reason, detail)) = fence.resource.fill(&sources, self.fold_case, &mut scratch.names) {
                 scratch.names.truncate(start);
-                return refuse(reason, detail, Some(self));
+                return Some(refuse(reason, detail, Some(self)));
             }
             let held = Held {
                 name: start..scratch.names.len(),
@@ -308,6 +331,11 @@ impl Rule {
             };
             scratch.claims.push(held);
         }
+        None
+    }
+
+    /// Reads the tokens of the resources that are named.
+    fn judge<'r>(&'r self, request: &Request<'_>, write: bool, scratch: &mut Scratch) -> Judgement<'r> {
         match self.read_tokens(request.fields, write, scratch) {
             Ok(()) => Judgement::Fenced { rule: self, write },
             Err((reason, detail, claim)) => Judgement::Refused(Refusal {
@@ -410,16 +438,19 @@ fn malformed(format: TokenFormat) -> &'static str {
 struct Seen {
     method_override: bool,
     connection: bool,
+    destination: bool,
 }
 
 fn look_at_fields(fields: &[Header<'_>]) -> Seen {
     let mut seen = Seen {
         method_override: false,
         connection: false,
+        destination: false,
     };
     for field in fields {
         match field.name.len() {
             10 => seen.connection |= field.name.eq_ignore_ascii_case("connection"),
+            11 => seen.destination |= field.name.eq_ignore_ascii_case("destination"),
             13 | 17 | 22 => {
                 seen.method_override |= OVERRIDES.iter().any(|name| same_variable(field.name, name))
             }
@@ -440,7 +471,7 @@ fn same_variable(found: &str, lower: &str) -> bool {
             .all(|(f, l)| f.to_ascii_lowercase() == l || (f == b'_' && l == b'-'))
 }
 
-fn split_target(target: &str) -> (&str, Option<&str>) {
+pub(super) fn split_target(target: &str) -> (&str, Option<&str>) {
     match memchr::memchr(b'?', target.as_bytes()) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),

@@ -6,11 +6,14 @@
 //! under two names. The other way round (two resources that share a name, and so a fence) refuses too much,
 //! never too little; templates make it hard, not impossible (see [`Template`]).
 
+mod destination;
 mod fold;
 mod judge;
 mod path;
 mod pattern;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -30,6 +30,8 @@ enum Part {
     Query(Box<str>),
 }
 
+const TEXT_BYTES_MAX: usize = 512;
+
 /// A name could not be made.
 pub(super) type Unnamed = (Reason, &'static str);
 
@@ -49,6 +51,11 @@ impl Template {
     pub fn parse(text: &str, pattern: &Pattern) -> Result<Template, String> {
         if text.is_empty() {
             return Err("the resource's name is empty; name it as in \"bucket/{bucket}\"".into());
+        }
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(format!(
+                "the resource's name is longer than {TEXT_BYTES_MAX} bytes"
+            ));
         }
         if text.chars().any(char::is_control) {
             return Err("the resource's name has a control character".into());
