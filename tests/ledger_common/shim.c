@@ -1,0 +1,111 @@
+/* Makes system calls on the files under FENCEGATE_FOLDER fail as the file FENCEGATE_SHIM says. Loaded by
+ * tests/ledger_faults.rs with LD_PRELOAD. The file's first byte:
+ *   S  each fsync fails with EIO
+ *   s  one fsync fails with EIO, then all is well
+ *   L  each fsync fails with EIO, and what was written since the last good one is lost
+ *   R  one fsync fails with EIO, and what was durable before is lost as well
+ *   W  each write fails with EIO
+ *   F  each write and each growth fails with ENOSPC
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char used;
+
+/* What each file held at its last good fsync. */
+static struct durable { ino_t inode; size_t len; char *bytes; } files[64];
+
+static int ours(int fd) {
+    char link[64], path[4096];
+    const char *folder = getenv("FENCEGATE_FOLDER");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (len < 0 || !folder) return 0;
+    path[len] = 0;
+    return !strncmp(path, folder, strlen(folder));
+}
+
+static char asked(void) {
+    char byte = 0;
+    int fd = syscall(SYS_open, getenv("FENCEGATE_SHIM"), O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        if (syscall(SYS_read, fd, &byte, 1) != 1) byte = 0;
+        syscall(SYS_close, fd);
+    }
+    return byte;
+}
+
+static struct durable *durable_of(int fd, size_t *len) {
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) return 0;
+    *len = st.st_size;
+    for (int i = 0; i < 64; i++) {
+        if (!files[i].inode) files[i].inode = st.st_ino;
+        if (files[i].inode == st.st_ino) return &files[i];
+    }
+    abort();
+}
+
+static void remember(int fd) {
+    size_t len;
+    struct durable *file = durable_of(fd, &len);
+    if (!file) return;
+    file->bytes = realloc(file->bytes, len + 1);
+    file->len = len;
+    if (syscall(SYS_pread64, fd, file->bytes, len, 0) != (long)len) abort();
+}
+
+static void lose(int fd, int durable_too) {
+    size_t len;
+    struct durable *file = durable_of(fd, &len);
+    if (!file || !file->bytes) return;
+    if (durable_too) memset(file->bytes + 4096, 0, file->len - 4096);
+    if (syscall(SYS_ftruncate, fd, file->len)) abort();
+    if (syscall(SYS_pwrite64, fd, file->bytes, file->len, 0) != (long)file->len) abort();
+}
+
+static int sync_call(long number, int fd) {
+    if (!ours(fd)) return syscall(number, fd);
+    pthread_mutex_lock(&lock);
+    char what = asked();
+    int fails = what == 'S' || what == 'L' || ((what == 's' || what == 'R') && !used);
+    used = (what == 's' || what == 'R') && (used || fails);
+    int result = -1;
+    if (!fails) {
+        result = syscall(number, fd);
+        if (!result) remember(fd);
+    } else if (what == 'L' || what == 'R') {
+        lose(fd, what == 'R');
+    }
+    pthread_mutex_unlock(&lock);
+    if (fails) errno = EIO;
+    return result;
+}
+
+int fsync(int fd) { return sync_call(SYS_fsync, fd); }
+int fdatasync(int fd) { return sync_call(SYS_fdatasync, fd); }
+
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at) {
+    char what = ours(fd) ? asked() : 0;
+    if (what == 'W') { errno = EIO; return -1; }
+    if (what == 'F') { errno = ENOSPC; return -1; }
+    return syscall(SYS_pwrite64, fd, bytes, len, at);
+}
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at) { return pwrite64(fd, bytes, len, at); }
+
+int ftruncate64(int fd, off64_t len) {
+    struct stat st;
+    if (ours(fd) && asked() == 'F' && !fstat(fd, &st) && len > st.st_size) { errno = ENOSPC; return -1; }
+    return syscall(SYS_ftruncate, fd, len);
+}
+int ftruncate(int fd, off_t len) { return ftruncate64(fd, len); }
