@@ -4,6 +4,8 @@
  *   s  one fsync fails with EIO, then all is well
  *   L  each fsync fails with EIO, and what was written since the last good one is lost
  *   R  one fsync fails with EIO, and what was durable before is lost as well
+ *   P  "P SEED SKIP": after SKIP good fsyncs the power fails during one: of each page that was written since the
+ *      last good one either the old or the new content is found, by chance
  *   W  each write fails with EIO
  *   F  each write and each growth fails with ENOSPC
  */
@@ -12,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +38,15 @@ static int ours(int fd) {
     return !strncmp(path, folder, strlen(folder));
 }
 
+static char asked_for[64];
+
 static char asked(void) {
     char byte = 0;
     int fd = syscall(SYS_open, getenv("FENCEGATE_SHIM"), O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        if (syscall(SYS_read, fd, &byte, 1) != 1) byte = 0;
+        char text[64] = {0};
+        if (syscall(SYS_read, fd, text, sizeof text - 1) > 0) byte = text[0];
+        if (byte == 'P') memcpy(asked_for, text, sizeof text);
         syscall(SYS_close, fd);
     }
     return byte;
@@ -74,6 +81,26 @@ static void lose(int fd, int durable_too) {
     if (syscall(SYS_pwrite64, fd, file->bytes, file->len, 0) != (long)file->len) abort();
 }
 
+/* The power fails: the disk wrote some of the pages, in any order. */
+static void cut_power(int fd, unsigned long seed) {
+    size_t len;
+    struct durable *file = durable_of(fd, &len);
+    if (file) {
+        size_t old = file->bytes ? file->len : 0;
+        for (size_t at = 0; at < old; at += 4096) {
+            seed = seed * 6364136223846793005ul + 1442695040888963407ul;
+            if (seed >> 63) continue;
+            size_t part = old - at < 4096 ? old - at : 4096;
+            if (syscall(SYS_pwrite64, fd, file->bytes + at, part, at) != (long)part) abort();
+        }
+        if (seed & (1ul << 62) && syscall(SYS_ftruncate, fd, old)) abort();
+    }
+    syscall(SYS_kill, getpid(), SIGKILL);
+    for (;;) pause();
+}
+
+static unsigned long synced;
+
 static int sync_call(long number, int fd) {
     if (!ours(fd)) return syscall(number, fd);
     pthread_mutex_lock(&lock);
@@ -81,6 +108,9 @@ static int sync_call(long number, int fd) {
     int fails = what == 'S' || what == 'L' || ((what == 's' || what == 'R') && !used);
     used = (what == 's' || what == 'R') && (used || fails);
     int result = -1;
+    unsigned long seed = 0, skip = 0;
+    if (what == 'P' && sscanf(asked_for, "P %lu %lu", &seed, &skip) == 2 && synced++ >= skip) cut_power(fd, seed);
+    if (what != 'P') synced = 0;
     if (!fails) {
         result = syscall(number, fd);
         if (!result) remember(fd);

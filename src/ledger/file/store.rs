@@ -24,7 +24,7 @@ pub(super) struct Store {
 pub(super) struct Unfinished {
     pub(super) trouble: Trouble,
     /// What the store holds if the commit has taken effect all the same.
-    pub(super) attempted: Option<Head>,
+    pub(super) attempted: Option<Box<Head>>,
 }
 
 impl Store {
@@ -46,14 +46,13 @@ impl Store {
             database: attach(&disk)?,
             disk,
         };
-        let head = entered(&store.disk, || verified(&store.database, on_mark))?;
-        if head.sequence < witness {
-            return Err(Trouble::Damaged(format!(
-                "commit {witness} was acknowledged, but the latest that can be read is {}",
-                head.sequence
-            )));
+        match entered(&store.disk, || trusted(&store.database, witness, on_mark)) {
+            Ok(head) => Ok((store, head)),
+            Err(trouble) => {
+                store.abandon(&trouble);
+                Err(trouble)
+            }
         }
-        Ok((store, head))
     }
 
     /// Applies the changes and the marker in one durable transaction.
@@ -69,7 +68,7 @@ impl Store {
             next.sequence += 1;
             apply(&txn, &mut next, changes)?;
             put_head(&txn, &next)?;
-            attempted = Some(next);
+            attempted = Some(Box::new(next));
             txn.commit().map_err(said)?;
             Ok(next)
         });
@@ -243,7 +242,8 @@ fn put_head(txn: &WriteTransaction, head: &Head) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn verified(database: &Database, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<Head, Trouble> {
+/// Reads everything; an error means that something of what was acknowledged may be missing.
+fn trusted(database: &Database, witness: u64, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<Head, Trouble> {
     let txn = database.begin_read().map_err(said)?;
     let head = match txn.open_table(HEAD).map_err(said)?.get(()).map_err(said)? {
         Some(value) => open_head(value.value()).map_err(Trouble::Damaged)?,
@@ -261,6 +261,12 @@ fn verified(database: &Database, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<
         audits.add(open_audit(at.value(), value.value()).map_err(Trouble::Damaged)?.1);
     }
     agree(&head, marks, audits)?;
+    if head.sequence < witness {
+        return Err(Trouble::Damaged(format!(
+            "commit {witness} was acknowledged, but the latest that can be read is {}",
+            head.sequence
+        )));
+    }
     Ok(head)
 }
 

@@ -122,7 +122,7 @@ pub(super) enum State {
 /// The store is away and may come back.
 pub(super) struct Down {
     error: StoreError,
-    attempted: Option<Head>,
+    attempted: Option<Box<Head>>,
     /// True where the file itself can't be trusted to reach the disk.
     remake: bool,
     retry_at: Instant,
@@ -257,7 +257,7 @@ impl Writer {
             }
             State::Down(down) => down,
         };
-        let known = [Some(self.head), down.attempted];
+        let known = [Some(self.head), down.attempted.as_deref().copied()];
         match reopen(&self.folder, &known, down.remake) {
             Ok((store, head)) => {
                 tracing::info!(file = %self.folder.marks().display(), "the store is back");
