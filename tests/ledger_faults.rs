@@ -233,6 +233,26 @@ fn a_disk_that_lost_what_was_acknowledged_is_never_trusted_again() {
 }
 
 #[test]
+fn a_disk_that_went_back_to_an_earlier_commit_is_never_trusted_again() {
+    let place = tempfile::tempdir().unwrap();
+    let mut remote = Remote::start(place.path());
+    remote.fail("K");
+    assert_eq!(remote.raise("a", 2), "ok");
+    // A commit of its own before the next letter, so that K's last fsync is behind.
+    remote.fail("-");
+    for token in 3..6 {
+        assert_eq!(remote.raise("a", token), "ok");
+    }
+    remote.fail("O");
+    assert_eq!(remote.raise("a", 6), "failed");
+    remote.fail("-");
+    for token in 7..20 {
+        assert_eq!(remote.raise("a", token), "failed");
+    }
+    assert_eq!(remote.order("scan"), "failed");
+}
+
+#[test]
 fn every_acknowledged_mark_survives_a_power_cut() {
     let place = ledger_common::fast_folder();
     let rounds = if long() { 500 } else { 25 };

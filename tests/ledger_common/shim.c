@@ -3,6 +3,8 @@
  *   S  each fsync fails with EIO
  *   s  one fsync fails with EIO, then all is well
  *   L  each fsync fails with EIO, and what was written since the last good one is lost
+ *   K  all is well, and what each file holds at a good fsync is kept for O
+ *   O  one fsync fails with EIO, and the file is found as it was kept
  *   R  one fsync fails with EIO, and what was durable before is lost as well
  *   P  "P SEED SKIP": after SKIP good fsyncs the power fails during one: of each page that was written since the
  *      last good one either the old or the new content is found, by chance
@@ -26,7 +28,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char used;
 
 /* What each file held at its last good fsync. */
-static struct durable { ino_t inode; size_t len; char *bytes; } files[64];
+static struct durable { ino_t inode; size_t len, kept_len; char *bytes, *kept; } files[64];
 
 static int ours(int fd) {
     char link[64], path[4096];
@@ -72,6 +74,23 @@ static void remember(int fd) {
     if (syscall(SYS_pread64, fd, file->bytes, len, 0) != (long)len) abort();
 }
 
+static void keep(int fd) {
+    size_t len;
+    struct durable *file = durable_of(fd, &len);
+    if (!file) return;
+    file->kept = realloc(file->kept, file->len + 1);
+    file->kept_len = file->len;
+    memcpy(file->kept, file->bytes, file->len);
+}
+
+static void go_back(int fd) {
+    size_t len;
+    struct durable *file = durable_of(fd, &len);
+    if (!file || !file->kept) return;
+    if (syscall(SYS_ftruncate, fd, file->kept_len)) abort();
+    if (syscall(SYS_pwrite64, fd, file->kept, file->kept_len, 0) != (long)file->kept_len) abort();
+}
+
 static void lose(int fd, int durable_too) {
     size_t len;
     struct durable *file = durable_of(fd, &len);
@@ -105,8 +124,9 @@ static int sync_call(long number, int fd) {
     if (!ours(fd)) return syscall(number, fd);
     pthread_mutex_lock(&lock);
     char what = asked();
-    int fails = what == 'S' || what == 'L' || ((what == 's' || what == 'R') && !used);
-    used = (what == 's' || what == 'R') && (used || fails);
+    int once = what == 's' || what == 'R' || what == 'O';
+    int fails = what == 'S' || what == 'L' || (once && !used);
+    used = once && (used || fails);
     int result = -1;
     unsigned long seed = 0, skip = 0;
     if (what == 'P' && sscanf(asked_for, "P %lu %lu", &seed, &skip) == 2 && synced++ >= skip) cut_power(fd, seed);
@@ -114,6 +134,9 @@ static int sync_call(long number, int fd) {
     if (!fails) {
         result = syscall(number, fd);
         if (!result) remember(fd);
+        if (!result && what == 'K') keep(fd);
+    } else if (what == 'O') {
+        go_back(fd);
     } else if (what == 'L' || what == 'R') {
         lose(fd, what == 'R');
     }
