@@ -171,6 +171,22 @@ fn after_a_failed_fsync_nothing_is_acknowledged_until_a_new_file_holds_everythin
 }
 
 #[test]
+fn a_close_brings_the_store_back_without_waiting_for_the_next_try() {
+    let place = tempfile::tempdir().unwrap();
+    let mut remote = Remote::start(place.path());
+    remote.fail("S");
+    for token in 1..4 {
+        assert_eq!(remote.raise("a", token), "failed");
+    }
+    remote.fail("-");
+    assert_eq!(remote.order("close"), "ok");
+    assert_eq!(remote.raise("a", 9), "closed");
+    remote.process.kill().unwrap();
+    remote.process.wait().unwrap();
+    assert!(open(&remote.folder).unwrap().found.clean);
+}
+
+#[test]
 fn one_failed_fsync_is_enough() {
     let place = tempfile::tempdir().unwrap();
     let mut remote = Remote::start(place.path());

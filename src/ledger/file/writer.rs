@@ -174,12 +174,12 @@ impl Writer {
     }
 
     fn close(&mut self, clean: bool) -> Result<(), StoreError> {
-        let result = if clean {
+        // Tried at once: there is no later.
+        let mut result = self.come_back(true);
+        if clean && result.is_ok() {
             let head = Head { clean, ..self.head };
-            self.commit(&head, &[])
-        } else {
-            self.come_back(true)
-        };
+            result = self.commit(&head, &[]);
+        }
         if let Some(store) = self.shared.take(StoreError::Closed)
             && let Err(trouble) = store.close()
         {
