@@ -75,10 +75,10 @@ fn offsets(bytes: &[u8]) -> Vec<usize> {
         .chunks(4096)
         .map(|page| page.iter().any(|b| *b != 0))
         .collect();
-    let (share, share_of_free) = if long() { (1, 64) } else { (97, 16_381) };
+    let (share, share_of_free) = if long() { (1, 64) } else { (199, 16_381) };
     (0..bytes.len())
         .filter(|at| match in_use[at / 4096] {
-            true => at % share == 0 || *at < 36 || (512..528).contains(at) || bytes[*at] != 0 && at % 31 == 0,
+            true => at % share == 0 || *at < 36 || (512..528).contains(at) || bytes[*at] != 0 && at % 61 == 0,
             false => at % share_of_free == 0,
         })
         .collect()

@@ -275,6 +275,16 @@ fn a_second_instance_is_refused_and_told_the_folder() {
 }
 
 #[test]
+fn a_second_instance_is_refused_also_while_the_marks_are_elsewhere() {
+    let folder = fast_folder();
+    let first = open(folder.path()).unwrap();
+    fs::rename(folder.path().join("marks"), folder.path().join("elsewhere")).unwrap();
+    let refusal = open(folder.path()).err().unwrap();
+    assert!(matches!(refusal, OpenError::InUse { .. }), "{refusal}");
+    drop(first);
+}
+
+#[test]
 fn a_lock_file_left_behind_means_nothing() {
     let folder = fast_folder();
     fs::write(folder.path().join("lock"), "").unwrap();

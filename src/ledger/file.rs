@@ -62,6 +62,7 @@ impl FileLedger {
             folder,
             head,
             state: State::Open,
+            witness_pending: false,
             on_commit,
         };
         let writer = std::thread::Builder::new()

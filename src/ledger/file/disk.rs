@@ -3,7 +3,7 @@
 //! Our page tells what the file is, and holds the *witness*: the sequence number of the latest commit that was
 //! acknowledged. The embedded store, finding its newest commit damaged, falls back to the one before; that is a
 //! lower mark. The witness shows it. It is written after the commit's fsync and is carried to the disk by the
-//! next one, or by an idle moment, so it costs no raise a second fsync.
+//! next one, or by a quiet moment, so it costs no raise a second fsync.
 //!
 //! After the first failed call nothing reaches the file any more: what a failed write or fsync has left is
 //! unknown, and the embedded store's own clean-up must not write over it. Called by `store.rs`.

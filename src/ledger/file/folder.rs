@@ -121,6 +121,8 @@ fn remote_kind(path: &Path) -> Option<&'static str> {
     let mut stat = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the path is a C string, and the kernel fills the struct that it is given.
     let known = unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } == 0;
+    // The field has another width on other targets.
+    #[allow(clippy::unnecessary_cast)]
     // SAFETY: zeroed, and all its fields are integers.
     let magic = unsafe { stat.assume_init() }.f_type as i64 & 0xffff_ffff;
     let kinds = [

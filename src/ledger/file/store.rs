@@ -24,7 +24,7 @@ pub(super) struct Store {
 pub(super) struct Unfinished {
     pub(super) trouble: Trouble,
     /// What the store holds if the commit has taken effect all the same.
-    pub(super) attempted: Option<Head>,
+    pub(super) attempted: Option<Box<Head>>,
 }
 
 impl Store {
@@ -46,14 +46,13 @@ impl Store {
             database: attach(&disk)?,
             disk,
         };
-        let head = entered(&store.disk, || verified(&store.database, on_mark))?;
-        if head.sequence < witness {
-            return Err(Trouble::Damaged(format!(
-                "commit {witness} was acknowledged, but the latest that can be read is {}",
-                head.sequence
-            )));
+        match entered(&store.disk, || trusted(&store.database, witness, on_mark)) {
+            Ok(head) => Ok((store, head)),
+            Err(trouble) => {
+                store.abandon(&trouble);
+                Err(trouble)
+            }
         }
-        Ok((store, head))
     }
 
     /// Applies the changes and the marker in one durable transaction.
@@ -69,7 +68,7 @@ impl Store {
             next.sequence += 1;
             apply(&txn, &mut next, changes)?;
             put_head(&txn, &next)?;
-            attempted = Some(next);
+            attempted = Some(Box::new(next));
             txn.commit().map_err(said)?;
             Ok(next)
         });
@@ -243,7 +242,8 @@ fn put_head(txn: &WriteTransaction, head: &Head) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn verified(database: &Database, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<Head, Trouble> {
+/// Reads everything; an error means that something of what was acknowledged may be missing.
+fn trusted(database: &Database, witness: u64, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<Head, Trouble> {
     let txn = database.begin_read().map_err(said)?;
     let head = match txn.open_table(HEAD).map_err(said)?.get(()).map_err(said)? {
         Some(value) => open_head(value.value()).map_err(Trouble::Damaged)?,
@@ -261,6 +261,12 @@ fn verified(database: &Database, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<
         audits.add(open_audit(at.value(), value.value()).map_err(Trouble::Damaged)?.1);
     }
     agree(&head, marks, audits)?;
+    if head.sequence < witness {
+        return Err(Trouble::Damaged(format!(
+            "commit {witness} was acknowledged, but the latest that can be read is {}",
+            head.sequence
+        )));
+    }
     Ok(head)
 }
 
@@ -316,3 +322,97 @@ const MARKS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("marks");
 const AUDITS: TableDefinition<u64, &[u8]> = TableDefinition::new("audits");
 const HEAD: TableDefinition<(), &[u8]> = TableDefinition::new("head");
 const CACHE_BYTES: usize = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use redb::ReadableTable as _;
+
+    use super::{HEAD, Head, MARKS, Store, Trouble, put_head, seal_mark};
+    use crate::base::{Token, TokenFormat};
+    use crate::ledger::{Change, Mark};
+
+    fn mark(token: u128) -> Mark {
+        Mark {
+            token: Token(token),
+            format: TokenFormat::Integer,
+            raised_at_ms: 0,
+        }
+    }
+
+    /// A store with the marks a=1 and b=2, and its head.
+    fn two_marks(path: &Path) -> (Store, Head) {
+        let store = Store::create(path, &Head::default()).unwrap();
+        let raises = [("a", 1), ("b", 2)].map(|(name, token)| Change::Raise {
+            name: name.into(),
+            mark: mark(token),
+        });
+        let head = store.commit(&Head::default(), raises.iter()).ok().unwrap();
+        (store, head)
+    }
+
+    /// Changes the tables behind the store's back, in a valid transaction of the embedded store.
+    fn refused_after(change: impl FnOnce(&redb::WriteTransaction, Head)) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let (store, head) = two_marks(&path);
+        let txn = store.database.begin_write().unwrap();
+        change(&txn, head);
+        txn.commit().unwrap();
+        store.close().unwrap();
+        match Store::open(&path, &mut |_, _| ()) {
+            Ok((_, found)) => {
+                assert_eq!(found, head);
+                false
+            }
+            Err(Trouble::Damaged(_)) => true,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn records_that_vanished_or_were_replaced_are_found() {
+        assert!(!refused_after(|_, _| ()));
+        assert!(refused_after(|txn, _| {
+            txn.open_table(MARKS).unwrap().remove(b"a".as_slice()).unwrap();
+        }));
+        assert!(refused_after(|txn, _| {
+            let older = seal_mark(b"b", &mark(1));
+            txn.open_table(MARKS)
+                .unwrap()
+                .insert(b"b".as_slice(), older.bytes.as_slice())
+                .unwrap();
+        }));
+        assert!(refused_after(|txn, _| {
+            let more = seal_mark(b"c", &mark(1));
+            txn.open_table(MARKS)
+                .unwrap()
+                .insert(b"c".as_slice(), more.bytes.as_slice())
+                .unwrap();
+        }));
+        // A valid record under another name.
+        assert!(refused_after(|txn, _| {
+            let mut table = txn.open_table(MARKS).unwrap();
+            let a = table.get(b"a".as_slice()).unwrap().unwrap().value().to_vec();
+            table.insert(b"b".as_slice(), a.as_slice()).unwrap();
+        }));
+        assert!(refused_after(|txn, _| {
+            txn.open_table(HEAD).unwrap().remove(()).unwrap();
+        }));
+        assert!(refused_after(|txn, _| {
+            txn.delete_table(MARKS).unwrap();
+        }));
+    }
+
+    #[test]
+    fn a_commit_older_than_the_witness_is_found() {
+        assert!(refused_after(|txn, head| {
+            let older = Head {
+                sequence: head.sequence - 1,
+                ..head
+            };
+            put_head(txn, &older).unwrap();
+        }));
+    }
+}

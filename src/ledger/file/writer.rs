@@ -71,12 +71,18 @@ impl Shared {
         }
     }
 
-    /// Waits for work: a run of changes, or one other job.
-    fn next(&self) -> Work {
+    /// Waits for work: a run of changes, or one other job. With `restless` a short quiet is work too.
+    fn next(&self, restless: bool) -> Work {
         let mut queue = self.queue.lock();
         loop {
             match queue.pop_front() {
-                None => self.arrived.wait(&mut queue),
+                None if !restless => self.arrived.wait(&mut queue),
+                None => {
+                    let quiet = self.arrived.wait_for(&mut queue, QUIET).timed_out();
+                    if quiet && queue.is_empty() {
+                        return Work::Quiet;
+                    }
+                }
                 Some(Job::Change(change, done)) => {
                     let mut batch = vec![(change, done)];
                     while batch.len() < BATCH_MAX
@@ -91,15 +97,12 @@ impl Shared {
             }
         }
     }
-
-    fn idle(&self) -> bool {
-        self.queue.lock().is_empty()
-    }
 }
 
 enum Work {
     Batch(Vec<(Change, Done)>),
     Job(Job),
+    Quiet,
 }
 
 pub(super) struct Writer {
@@ -108,6 +111,8 @@ pub(super) struct Writer {
     /// What was acknowledged: the store must hold exactly this, or this and the one commit that was attempted.
     pub(super) head: Head,
     pub(super) state: State,
+    /// True where the latest commit's witness is written and not yet synced.
+    pub(super) witness_pending: bool,
     pub(super) on_commit: Arc<dyn Fn(Duration) + Send + Sync>,
 }
 
@@ -122,7 +127,7 @@ pub(super) enum State {
 /// The store is away and may come back.
 pub(super) struct Down {
     error: StoreError,
-    attempted: Option<Head>,
+    attempted: Option<Box<Head>>,
     /// True where the file itself can't be trusted to reach the disk.
     remake: bool,
     retry_at: Instant,
@@ -132,7 +137,7 @@ pub(super) struct Down {
 impl Writer {
     pub(super) fn run(mut self) {
         loop {
-            match self.shared.next() {
+            match self.shared.next(self.witness_pending) {
                 Work::Batch(batch) => self.batch(batch),
                 Work::Job(Job::Settle(wait, reply)) => {
                     let _ = reply.send(self.set_settle(wait));
@@ -140,9 +145,9 @@ impl Writer {
                 Work::Job(Job::Close(clean, reply)) => {
                     let _ = reply.send(self.close(clean));
                 }
+                Work::Quiet => self.carry_witness(),
                 Work::Job(Job::Change(..) | Job::Stop) => break,
             }
-            self.carry_witness();
         }
         // Without a close the marker stays dirty; the store is closed in good order all the same.
         if let Some(store) = self.shared.take(StoreError::Closed) {
@@ -174,12 +179,12 @@ impl Writer {
     }
 
     fn close(&mut self, clean: bool) -> Result<(), StoreError> {
-        let result = if clean {
+        // Tried at once: there is no later.
+        let mut result = self.come_back(true);
+        if clean && result.is_ok() {
             let head = Head { clean, ..self.head };
-            self.commit(&head, &[])
-        } else {
-            self.come_back(true)
-        };
+            result = self.commit(&head, &[]);
+        }
         if let Some(store) = self.shared.take(StoreError::Closed)
             && let Err(trouble) = store.close()
         {
@@ -207,16 +212,18 @@ impl Writer {
             Ok(next) => {
                 (self.on_commit)(started.elapsed());
                 self.head = next;
+                self.witness_pending = true;
                 Ok(())
             }
             Err(unfinished) => Err(self.go_down(unfinished)),
         }
     }
 
-    /// An idle moment carries the witness to the disk; else the next commit does.
+    /// A quiet moment carries the witness to the disk; else the next commit does.
     fn carry_witness(&mut self) {
+        self.witness_pending = false;
         let result = match (&self.state, &*self.shared.shelf.read()) {
-            (State::Open, Shelf::Open(store)) if self.shared.idle() => store.settle_witness(),
+            (State::Open, Shelf::Open(store)) => store.settle_witness(),
             _ => Ok(()),
         };
         if let Err(trouble) = result {
@@ -257,7 +264,7 @@ impl Writer {
             }
             State::Down(down) => down,
         };
-        let known = [Some(self.head), down.attempted];
+        let known = [Some(self.head), down.attempted.as_deref().copied()];
         match reopen(&self.folder, &known, down.remake) {
             Ok((store, head)) => {
                 tracing::info!(file = %self.folder.marks().display(), "the store is back");
@@ -324,5 +331,7 @@ fn remade(folder: &Folder, store: &Store, head: &Head) -> Result<Store, Trouble>
 
 /// One transaction's share; more waits for the next.
 const BATCH_MAX: usize = 4096;
+/// So long after a commit nothing else came: the next raise will not have to wait for the witness's fsync.
+const QUIET: Duration = Duration::from_millis(20);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
