@@ -26,6 +26,7 @@ enum Verb {
     DemoWorker(cli::demo::WorkerArgs),
 }
 
+#[cfg_attr(not(feature = "demo"), allow(unreachable_code))]
 fn main() -> ExitCode {
     match Arguments::parse().verb {
         #[cfg(feature = "demo")]
