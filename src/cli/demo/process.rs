@@ -113,9 +113,10 @@ impl Processes {
     /// How the child ended, if it has.
     pub fn ended(&self, id: u32) -> Option<ExitStatus> {
         let mut state = self.state.lock();
-        let at = state.running.iter().position(|child| child.id() == id)?;
-        let status = state.running[at].try_wait().ok().flatten()?;
-        state.running.swap_remove(at);
+        let child = state.running.iter_mut().find(|child| child.id() == id)?;
+        let status = child.try_wait().ok().flatten()?;
+        // It has been waited for: from here on its id may be another process's.
+        state.running.retain(|child| child.id() != id);
         Some(status)
     }
 

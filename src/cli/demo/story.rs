@@ -225,7 +225,11 @@ impl Story<'_> {
             Pause::HalfSent => "sends the rest of its upload",
             Pause::BeforeWrite | Pause::Never => "writes the account it had read, with its booking",
         };
-        self.claim("A's lease was over when it wrote", late.lease_over_ms.is_some(), late)?;
+        self.claim(
+            "A's lease was over when it wrote",
+            late.lease_over_ms.is_some(),
+            late,
+        )?;
         let over = late.lease_over_ms.unwrap_or(0);
         self.step(
             Voice::Worker('A'),

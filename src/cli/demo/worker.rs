@@ -109,14 +109,16 @@ enum WorkerError {
     Http(#[from] HttpError),
     #[error("the account can't be read: status {status}{}", reason_text(reason))]
     NotRead { status: u16, reason: Option<String> },
-    #[error("the account is damaged: {0}")]
+    #[error("the account is damaged")]
     Damaged(#[from] NotABooking),
     #[error("the lease of token {token} ran out before the write: this machine is too slow for it now")]
     LeaseLost { token: u64 },
     #[error("the write was answered with status {0}")]
     NotWritten(u16),
-    #[error("the demo can't be told: {0}")]
+    #[error("the demo can't be told")]
     Untold(#[from] std::io::Error),
+    #[error("the demo has no more use for this worker")]
+    Dismissed,
 }
 
 /// Does one booking; exits with 1 when it couldn't.
@@ -124,6 +126,8 @@ pub fn run(args: WorkerArgs) -> ExitCode {
     let name = args.name.clone();
     match Worker::new(args).book() {
         Ok(()) => ExitCode::SUCCESS,
+        // The demo has already told its user why.
+        Err(WorkerError::Dismissed) => ExitCode::FAILURE,
         Err(error) => {
             let cause =
                 std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
@@ -275,9 +279,9 @@ fn tell(event: &Event) -> Result<(), std::io::Error> {
     writeln!(std::io::stdout(), "{line}")
 }
 
-fn wait_for_line() -> Result<(), std::io::Error> {
+fn wait_for_line() -> Result<(), WorkerError> {
     match std::io::stdin().read_line(&mut String::new())? {
-        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        0 => Err(WorkerError::Dismissed),
         _ => Ok(()),
     }
 }
