@@ -103,7 +103,7 @@ fn two_resets() -> World {
 
 /// `settle_after` gets smaller from run to run; crashes within the wait, and clean stops.
 fn shrinking_settle_after() -> World {
-    let mut requests = vec![write(1), write(2)];
+    let mut requests = vec![write(1), write(2), read(3)];
     if long() {
         requests.push(write(1));
     }
@@ -144,7 +144,7 @@ fn the_promise_holds_in_a_handover_with_a_crash_and_a_doubting_ledger() {
 }
 
 #[test]
-fn the_promise_holds_for_three_holders_with_lost_answers() {
+fn the_promise_holds_for_holders_whose_answers_are_lost() {
     explore("holders", holders());
 }
 
