@@ -279,7 +279,7 @@ impl World {
     /// "Seen" means presented and not refused: from here on what is lower must be refused (S3).
     fn note_seen(&self, state: &mut State, at: usize) {
         for (fence, claim) in state.fences.iter_mut().zip(&self.requests[at].claims) {
-            if let (Some(Claim::Token(token)), false) = (claim, fence.resetting) {
+            if let (Some(Claim::Token(token)), false) = (claim, fence.resetting.is_some()) {
                 let higher = fence.seen < Some(*token);
                 if higher && self.breaks(Mutant::StoresBeforeDrain) {
                     land(
@@ -554,7 +554,9 @@ impl World {
         if !self.breaks(Mutant::ForwardsBeforeDurable) {
             land(fence, persist);
         }
-        fence.resetting &= !persist.reset;
+        if persist.reset && fence.resetting == Some(persist.token) {
+            fence.resetting = None;
+        }
         let effects = fence.core.durable(&fence.door, true, now, hold);
         self.perform(state, at, effects);
     }
@@ -676,7 +678,7 @@ impl World {
         }
         let fence = &mut state.fences[place];
         fence.seen = Some(token);
-        fence.resetting = true;
+        fence.resetting = Some(token);
         let effects = fence.core.reset(&fence.door, token, now, hold);
         self.perform(state, place, effects);
     }

@@ -191,8 +191,8 @@ pub struct Fence {
     pub let_through: Rank,
     /// Truth: the highest token presented in this run that was not refused.
     pub seen: Option<Token>,
-    /// Truth: a reset is under way. What comes meanwhile is judged when it is durable.
-    pub resetting: bool,
+    /// Truth: a reset to this mark is under way. What comes meanwhile is judged when it is durable.
+    pub resetting: Option<Token>,
 }
 
 impl Fence {
@@ -207,7 +207,7 @@ impl Fence {
             ledger,
             let_through: Rank::default(),
             seen: ledger.token,
-            resetting: false,
+            resetting: None,
         }
     }
 }
