@@ -3,7 +3,7 @@
 
 mod check;
 #[cfg(feature = "demo")]
-mod demo;
+pub mod demo;
 mod explain;
 mod serve;
 
