@@ -51,7 +51,9 @@ pub async fn serve(
     admin: Admin,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, router(admin)).with_graceful_shutdown(stop).await
+    axum::serve(listener, router(admin))
+        .with_graceful_shutdown(stop)
+        .await
 }
 
 fn router(admin: Admin) -> Router {
@@ -63,8 +65,11 @@ fn router(admin: Admin) -> Router {
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
-    let (status, ready) =
-        if admin.ready.get() { (StatusCode::OK, true) } else { (StatusCode::SERVICE_UNAVAILABLE, false) };
+    let (status, ready) = if admin.ready.get() {
+        (StatusCode::OK, true)
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, false)
+    };
     let body = serde_json::json!({ "ready": ready, "role": "active" });
     (status, axum::Json(body)).into_response()
 }
@@ -75,6 +80,9 @@ async fn metrics(State(admin): State<Admin>) -> Response {
         in_doubt: i64::try_from(admin.keeper.in_doubt()).unwrap_or(i64::MAX),
         fences: i64::try_from(admin.keeper.fences()).unwrap_or(i64::MAX),
     };
-    let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let kind = [(
+        header::CONTENT_TYPE,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    )];
     (kind, admin.metrics.text(levels)).into_response()
 }

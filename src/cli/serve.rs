@@ -36,7 +36,10 @@ fn log_to_stderr(log: Log) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(Stderr).with_target(false);
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(Stderr)
+        .with_target(false);
     match log.format {
         LogFormat::Text => lines.with_ansi(false).init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),

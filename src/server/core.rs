@@ -52,18 +52,29 @@ impl Cores {
             let (tell, told) = mpsc::unbounded_channel();
             let connections = Arc::new(AtomicUsize::new(0));
             receivers.push((told, Arc::clone(&connections)));
-            handles.push(Handle { tell, connections, ended: tokio::sync::Semaphore::new(0) });
+            handles.push(Handle {
+                tell,
+                connections,
+                ended: tokio::sync::Semaphore::new(0),
+            });
         }
         let cores = Cores(Arc::new(handles));
         for (index, (told, connections)) in receivers.into_iter().enumerate() {
-            let parts: Vec<_> = gates.iter().map(|gate| (Arc::clone(gate), Core::new(gate))).collect();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let parts: Vec<_> = gates
+                .iter()
+                .map(|gate| (Arc::clone(gate), Core::new(gate)))
+                .collect();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
             let cores = cores.clone();
-            std::thread::Builder::new().name(format!("fencegate-core-{index}")).spawn(move || {
-                runtime.block_on(run(told, parts, connections));
-                drop(runtime);
-                cores.0[index].ended.add_permits(1);
-            })?;
+            std::thread::Builder::new()
+                .name(format!("fencegate-core-{index}"))
+                .spawn(move || {
+                    runtime.block_on(run(told, parts, connections));
+                    drop(runtime);
+                    cores.0[index].ended.add_permits(1);
+                })?;
         }
         Ok(cores)
     }
@@ -92,13 +103,21 @@ impl Cores {
     /// Connections that have not ended.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.0.iter().map(|handle| handle.connections.load(Ordering::Acquire)).sum()
+        self.0
+            .iter()
+            .map(|handle| handle.connections.load(Ordering::Acquire))
+            .sum()
     }
 
     /// Waits until every core has ended: all flights are settled, cut, or in doubt then.
     pub async fn join(&self) {
         for handle in self.0.iter() {
-            handle.ended.acquire().await.expect("the semaphore is never closed").forget();
+            handle
+                .ended
+                .acquire()
+                .await
+                .expect("the semaphore is never closed")
+                .forget();
         }
     }
 }

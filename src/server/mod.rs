@@ -69,7 +69,9 @@ pub enum Failure {
 /// # Errors
 /// [`Failure`]: it could not start, or its stop was unclean.
 pub fn run(config: Config) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(config))
 }
 
@@ -78,9 +80,16 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new());
     let settle_after = config.settle_after_max();
     let (ledger, marks, found) = open_store(&config.store, settle_after, &metrics)?;
-    let hold = if found.clean { Duration::ZERO } else { found.settle_after.max(settle_after) };
+    let hold = if found.clean {
+        Duration::ZERO
+    } else {
+        found.settle_after.max(settle_after)
+    };
     if !hold.is_zero() {
-        tracing::warn!(?hold, "the earlier run did not stop cleanly: raises wait until what it had sent has settled");
+        tracing::warn!(
+            ?hold,
+            "the earlier run did not stop cleanly: raises wait until what it had sent has settled"
+        );
     }
     let keeper = Keeper::new(marks, ledger, Arc::clone(&metrics), hold);
     let outcome = operate(config, &keeper, metrics, &mut signals, settle_after).await;
@@ -107,15 +116,19 @@ fn open_store(
     let mut marks = Marks::default();
     match store {
         Store::Memory => {
-            let found = Found { clean: true, settle_after: Duration::ZERO };
+            let found = Found {
+                clean: true,
+                settle_after: Duration::ZERO,
+            };
             Ok((Arc::new(MemoryLedger::new()), marks, found))
         }
         Store::File { path } => {
             let metrics = Arc::clone(metrics);
             let on_commit = Arc::new(move |took| metrics.commit_seconds.observe(took));
             let folder: &PathBuf = path;
-            let (ledger, found) =
-                FileLedger::open(folder, settle_after, on_commit, &mut |name, mark| marks.load(name, mark.token))?;
+            let (ledger, found) = FileLedger::open(folder, settle_after, on_commit, &mut |name, mark| {
+                marks.load(name, mark.token)
+            })?;
             Ok((Arc::new(ledger), marks, found))
         }
     }
@@ -137,14 +150,19 @@ async fn operate(
             address: listener.bind,
             source,
         })?;
-        sockets.push((socket, Gate::new(listener, Arc::clone(keeper), Arc::clone(&metrics))));
+        sockets.push((
+            socket,
+            Gate::new(listener, Arc::clone(keeper), Arc::clone(&metrics)),
+        ));
     }
     let bind = config.admin.bind;
-    let admin_socket = tokio::net::TcpListener::bind(bind).await.map_err(|source| Failure::Bind {
-        what: "the admin address".into(),
-        address: bind,
-        source,
-    })?;
+    let admin_socket = tokio::net::TcpListener::bind(bind)
+        .await
+        .map_err(|source| Failure::Bind {
+            what: "the admin address".into(),
+            address: bind,
+            source,
+        })?;
     let gates: Vec<Arc<Gate>> = sockets.iter().map(|(_, gate)| Arc::clone(gate)).collect();
     let cores = Cores::start(&gates)?;
     let (stop, stopped) = watch::channel(false);
@@ -154,15 +172,24 @@ async fn operate(
         accepting.spawn(accept(socket, index, cores.clone(), stopped.clone()));
     }
     let ready = Arc::new(Ready::default());
-    let admin = Admin { keeper: Arc::clone(keeper), metrics, ready: Arc::clone(&ready) };
+    let admin = Admin {
+        keeper: Arc::clone(keeper),
+        metrics,
+        ready: Arc::clone(&ready),
+    };
     let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();
-    let admin = tokio::spawn(admin::serve(admin_socket, admin, async { drop(admin_stopped.await) }));
+    let admin = tokio::spawn(admin::serve(admin_socket, admin, async {
+        drop(admin_stopped.await)
+    }));
     let hold = tokio::spawn(end_hold(Arc::clone(keeper), settle_after));
     ready.set(true);
     tracing::info!(fences = keeper.fences(), admin = %bind, "ready");
 
     signals.stop().await;
-    tracing::info!(?shutdown_timeout, "stopping: no new connections, what is under way is finished");
+    tracing::info!(
+        ?shutdown_timeout,
+        "stopping: no new connections, what is under way is finished"
+    );
     ready.set(false);
     let _nobody_left = stop.send(true);
     accepting.join_all().await;
@@ -207,7 +234,9 @@ async fn end_hold(keeper: Arc<Keeper>, settle_after: Duration) {
     let told = tokio::task::spawn_blocking(move || keeper.hold_is_over(settle_after)).await;
     match told {
         Ok(Ok(())) => tracing::info!("the wait after the crash is over: raises go on"),
-        Ok(Err(error)) => tracing::warn!(%error, "the end of the wait after the crash could not be noted: a next one may be longer"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the end of the wait after the crash could not be noted: a next one may be longer")
+        }
         Err(_cancelled) => {}
     }
 }

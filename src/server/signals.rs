@@ -14,7 +14,10 @@ pub struct Signals {
 impl Signals {
     /// Begins to listen for them.
     pub fn new() -> io::Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// Waits for the next of them.
