@@ -245,15 +245,20 @@ impl<'a, 'k> Exchange<'a, 'k> {
             Err(_) => return Step::End(self.client_left()),
         }
         self.moved.from_client = Instant::now();
+        if !self.side.inbox.is_empty() {
+            // What came before and found the outbox full: perhaps nothing more will come.
+            let before = self.side.outbox.len();
+            match self.feed() {
+                Ok(()) if self.upload.is_done() || self.side.outbox.len() > before => return Step::Moved,
+                Ok(()) => {}
+                Err(answer) => return Step::End(self.fail(answer)),
+            }
+        }
         self.owes_continue = false;
         if into_outbox {
             return Step::Moved;
         }
-        let rules = &self.gate.listener.rules;
-        match self
-            .upload
-            .feed(&mut self.side.inbox, &mut self.side.outbox, rules)
-        {
+        match self.feed() {
             Ok(()) => Step::Moved,
             Err(answer) => Step::End(self.fail(answer)),
         }
@@ -284,6 +289,11 @@ impl<'a, 'k> Exchange<'a, 'k> {
                 } else if full {
                     self.side.outbox.grow_for_a_stream();
                 }
+    fn feed(&mut self) -> Result<(), Answer> {
+        let Side { inbox, outbox, .. } = &mut *self.side;
+        self.upload.feed(inbox, outbox, &self.gate.listener.rules)
+    }
+
                 Step::Moved
             }
             Sent::Part => {
