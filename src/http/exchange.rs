@@ -131,6 +131,10 @@ enum Step<'k> {
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 /// How long a client that does not read may hold up a raise.
 const RAISE_PATIENCE: Duration = Duration::from_millis(200);
+/// How long one that reads slowly may.
+const RAISE_PATIENCE_IN_ALL: Duration = Duration::from_secs(2);
+/// Rounds in which something moved before others get their turn.
+const BUSY_MAX: u32 = 16;
 /// How much of an answer waits for its client in the gate.
 const REPLY_MAX: usize = 64 * 1024;
 /// The largest head of an answer.
@@ -737,10 +741,15 @@ impl<'a, 'k> Exchange<'a, 'k> {
             let since = moved.to_client.max(moved.from_backend);
             sooner((since + patience, Late::Reading));
             if let (Some(raise), Progress::Body { .. }) = (self.raise_waits, &self.answer) {
-                sooner((moved.to_client.max(raise) + RAISE_PATIENCE, Late::Reading));
+                let still = moved.to_client.max(raise) + RAISE_PATIENCE;
+                sooner((still.min(raise + RAISE_PATIENCE_IN_ALL), Late::Reading));
             }
         }
         first
+                // It is the client that is late, and no doubt comes of that.
+                None if !self.wants_answer() => {
+                    (moved.to_client.max(moved.from_backend) + patience, Late::Reading)
+                }
     }
 
     fn shut(&mut self) -> Option<Ended<'k>> {
