@@ -181,6 +181,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
 
     /// Runs it to its end.
     pub async fn run(mut self) -> Ended<'k> {
+        let mut busy = 0;
         loop {
             let mut moved = false;
             for step in [
@@ -198,10 +199,30 @@ impl<'a, 'k> Exchange<'a, 'k> {
             if matches!(self.answer, Progress::Done) && (self.side.reply.is_empty() || self.client_gone) {
                 return self.answered();
             }
-            if !moved && let Some(ended) = self.wait().await {
-                return ended;
+            if !moved {
+                busy = 0;
+                if let Some(ended) = self.wait().await {
+                    return ended;
+                }
+                continue;
+            }
+            busy += 1;
+            if busy % BUSY_MAX == 0 {
+                // A stream that is never short of bytes never waits: others on this core get their turn, and a
+                // newer holder is heard.
+                tokio::task::yield_now().await;
+                if let Some(ended) = self.cut_if_stale() {
+                    return ended;
+                }
             }
         }
+    }
+
+    fn cut_if_stale(&mut self) -> Option<Ended<'k>> {
+        let flight = self.flight.as_ref()?;
+        let stale = flight.is_fenced_write() && !flight.is_committed() && !flight.is_current();
+        let cut = stale.then(|| flight.cut())?;
+        Some(self.cut(cut))
     }
 
     fn answered(&self) -> Ended<'k> {
