@@ -245,6 +245,15 @@ impl<'a, 'k> Exchange<'a, 'k> {
         if !self.wants_request() {
             return Step::Blocked;
         }
+        if !self.side.inbox.is_empty() {
+            // What came before and found the outbox full: perhaps nothing more will come.
+            let before = self.side.outbox.len();
+            match self.feed() {
+                Ok(()) if self.upload.is_done() || self.side.outbox.len() > before => return Step::Moved,
+                Ok(()) => {}
+                Err(answer) => return Step::End(self.fail(answer)),
+            }
+        }
         let straight = self.upload.straight();
         let Side {
             stream,
@@ -270,15 +279,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
             Err(_) => return Step::End(self.client_left()),
         }
         self.moved.from_client = Instant::now();
-        if !self.side.inbox.is_empty() {
-            // What came before and found the outbox full: perhaps nothing more will come.
-            let before = self.side.outbox.len();
-            match self.feed() {
-                Ok(()) if self.upload.is_done() || self.side.outbox.len() > before => return Step::Moved,
-                Ok(()) => {}
-                Err(answer) => return Step::End(self.fail(answer)),
-            }
-        }
         self.owes_continue = false;
         if into_outbox {
             return Step::Moved;
@@ -287,6 +287,11 @@ impl<'a, 'k> Exchange<'a, 'k> {
             Ok(()) => Step::Moved,
             Err(answer) => Step::End(self.fail(answer)),
         }
+    }
+
+    fn feed(&mut self) -> Result<(), Answer> {
+        let Side { inbox, outbox, .. } = &mut *self.side;
+        self.upload.feed(inbox, outbox, &self.gate.listener.rules)
     }
 
     /// Before its commit point a write ends with its client: dropped, it is cut and its connection reset.
@@ -314,11 +319,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
                 } else if full {
                     self.side.outbox.grow_for_a_stream();
                 }
-    fn feed(&mut self) -> Result<(), Answer> {
-        let Side { inbox, outbox, .. } = &mut *self.side;
-        self.upload.feed(inbox, outbox, &self.gate.listener.rules)
-    }
-
                 Step::Moved
             }
             Sent::Part => {
@@ -398,10 +398,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
                 self.digest()
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Step::Blocked,
-            Err(error) => Step::End(self.lose(
-                Reason::UpstreamFailed,
-                &format!("the backend's connection broke: {error}"),
-            )),
+            Err(error) => Step::End(self.backend_gone(&format!("the backend's connection broke: {error}"))),
         }
     }
 
@@ -569,6 +566,11 @@ impl<'a, 'k> Exchange<'a, 'k> {
             self.finish();
             return Step::Moved;
         }
+        Step::End(self.backend_gone("the backend closed the connection before its answer was whole"))
+    }
+
+    /// No answer will come. A read that was met by silence on a connection that had been idle is sent again.
+    fn backend_gone(&mut self, what: &str) -> Ended<'k> {
         let silent = matches!(self.answer, Progress::Head { .. })
             && self.conn.as_ref().is_some_and(|c| c.inbox.is_empty());
         let reused = self.conn.as_ref().is_some_and(Conn::is_reused);
@@ -578,12 +580,9 @@ impl<'a, 'k> Exchange<'a, 'k> {
             && let Some(flight) = self.flight.take()
         {
             self.conn = None;
-            return Step::End(Ended::Unanswered { flight });
+            return Ended::Unanswered { flight };
         }
-        Step::End(self.lose(
-            Reason::UpstreamFailed,
-            "the backend closed the connection before its answer was whole",
-        ))
+        self.lose(Reason::UpstreamFailed, what)
     }
 
     // ---- reply → client
@@ -746,6 +745,10 @@ impl<'a, 'k> Exchange<'a, 'k> {
             (Progress::Head { .. }, Some(sent_at)) => (sent_at + answering, Late::Answer),
             (Progress::Body { .. }, _) => match self.raise_waits {
                 Some(since) => (since + answering, Late::Answer),
+                // It is the client that is late, and no doubt comes of that.
+                None if !self.wants_answer() => {
+                    (moved.to_client.max(moved.from_backend) + patience, Late::Reading)
+                }
                 None => (moved.from_backend.max(moved.to_client) + answering, Late::Answer),
             },
             (Progress::Done, _) => (moved.to_client.max(moved.from_backend) + patience, Late::Reading),
@@ -767,10 +770,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
             }
         }
         first
-                // It is the client that is late, and no doubt comes of that.
-                None if !self.wants_answer() => {
-                    (moved.to_client.max(moved.from_backend) + patience, Late::Reading)
-                }
     }
 
     fn shut(&mut self) -> Option<Ended<'k>> {
