@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub use self::client::{Ask, Conn, Reply, ask, head};
 pub use self::process::{Gate, RULE, Setup};
-pub use self::raw::{RawBackend, read_head, read_request};
+pub use self::raw::{RawBackend, Request, ends_by_reset, read_head, read_request, read_rest};
 pub use self::stub::{Applied, Stub};
 
 /// How long a test waits for what must come. Generous: the machine may be busy with other tests.
