@@ -156,6 +156,11 @@ impl<'a> Client<'a> {
         let mut begun = (!self.side.inbox.is_empty()).then_some(since);
         let mut searched = 0;
         loop {
+            if matches!(self.side.inbox.filled(), b"\r\n") {
+                // Some old clients send an empty line after a body: that begins nothing.
+                self.side.inbox.clear();
+                (begun, searched) = (None, 0);
+            }
             if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
                 return if end > limits.max_header_bytes {
                     too_large()
@@ -344,7 +349,17 @@ impl<'a> Client<'a> {
                 .feed(inbox, outbox, &listener.rules)
                 .map_err(|mut answer| {
                     answer.rule = rule.map(|rule| rule.name.to_string());
-                    refuse(answer, rule)
+                    // The head is gone, and where the body ends is not known.
+                    let facts = Facts {
+                        head_len: 0,
+                        framing: Framing::UntilClose,
+                        ..facts
+                    };
+                    Refusal {
+                        answer,
+                        facts: Some(facts),
+                        rule: rule.map(|rule| rule.index),
+                    }
                 })?;
         }
         Ok(Plan {
