@@ -200,7 +200,7 @@ fn a_write_taken_back_and_tried_again_is_counted_once() {
 const SHUT: u64 = 1 << 63;
 
 /// The count alone, with one step that may be weakened.
-struct Copy {
+struct Count {
     word: AtomicU64,
     cell: UnsafeCell<u32>,
     weak: Weak,
@@ -216,7 +216,7 @@ enum Weak {
     SettleRelaxed,
 }
 
-impl Copy {
+impl Count {
     fn commit(&self) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -248,7 +248,7 @@ impl Copy {
 
 fn an_old_write_races_with_a_raise(weak: Weak) {
     loom::model(move || {
-        let copy = Arc::new(Copy {
+        let copy = Arc::new(Count {
             word: AtomicU64::new(0),
             cell: UnsafeCell::new(0),
             weak,
