@@ -35,7 +35,7 @@ use world::{World, read, tokenless, write, write_both, write_second};
 
 // ---- the worlds ------------------------------------------------------------------------------------------------
 
-/// `FENCEGATE_LONG=1`: worlds where more goes wrong. Minutes in place of seconds, and gigabytes of states.
+/// `FENCEGATE_LONG=1`: worlds where more goes wrong: about a million states in place of a few hundred thousand.
 fn long() -> bool {
     std::env::var_os("FENCEGATE_LONG").is_some_and(|value| value == "1")
 }

@@ -134,6 +134,7 @@ impl World {
                 counted
             };
             state.flights[at].phase = Phase::Ended(End::Refused);
+            self.judge_cut(state, at);
             self.settle(state, at); // what was counted before the fence that cut it
             return;
         }

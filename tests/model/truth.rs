@@ -81,16 +81,30 @@ impl World {
         }
     }
 
+    /// Only what is too old is refused on arrival.
     pub fn judge_refusal(&self, state: &mut State, at: usize, arrival: Arrival) {
-        let stale = |(fence, claim): (&Fence, &Option<Claim>)| match claim {
-            Some(Claim::Token(token)) => fence.seen > Some(*token),
-            Some(Claim::Without { until_fenced }) => *until_fenced && fence.seen.is_some(),
-            None => false,
-        };
         let refused = matches!(arrival, Arrival::Stale { .. } | Arrival::Missing { .. });
-        if refused && !state.fences.iter().zip(&self.requests[at].claims).any(stale) {
+        if refused && !self.claims(state, at).any(is_too_old) {
             state.note(S1);
         }
+    }
+
+    /// A write is cut only because it is too old by now, or by a reset.
+    pub fn judge_cut(&self, state: &mut State, at: usize) {
+        let has_cause = |(fence, claim): (&Fence, Claim)| {
+            let by_reset = fence.resetting.is_some() || fence.ledger.resets > 0;
+            // Without a token it is older than whatever is raised at this moment.
+            let by_raise = matches!(claim, Claim::Without { .. }) && fence.door.is_shut();
+            by_reset || by_raise || is_too_old((fence, claim))
+        };
+        if !self.claims(state, at).any(has_cause) {
+            state.note(S1);
+        }
+    }
+
+    fn claims<'a>(&'a self, state: &'a State, at: usize) -> impl Iterator<Item = (&'a Fence, Claim)> {
+        let both = state.fences.iter().zip(self.requests[at].claims);
+        both.filter_map(|(fence, claim)| Some((fence, claim?)))
     }
 
     pub fn message(&self, state: &State, at: usize) -> Sent {
@@ -158,5 +172,12 @@ pub fn check_marks(last: &State, state: &mut State) {
     };
     if last.fences.iter().zip(&state.fences).any(fell) {
         state.note(F2);
+    }
+}
+
+fn is_too_old((fence, claim): (&Fence, Claim)) -> bool {
+    match claim {
+        Claim::Token(token) => fence.seen > Some(token),
+        Claim::Without { until_fenced } => until_fenced && fence.seen.is_some(),
     }
 }
