@@ -6,7 +6,7 @@ use fencegate::base::Token;
 use fencegate::fence::{Arrival, Claim, Core, Door, Effects, Party, Persist, Step, arrive};
 use smallvec::SmallVec;
 
-use super::checks::RAISES_NOTHING;
+use super::checks::{ASKS_ONCE, RAISES_NOTHING};
 use super::mutants::Mutant;
 use super::truth::{land, later, lose_connection};
 use super::world::{End, Phase, State, TICK, World};
@@ -228,6 +228,9 @@ impl World {
             fence.resetting = None;
         }
         let effects = fence.core.durable(&fence.door, true, now, hold);
+        if effects.persist == Some(persist) {
+            state.note(ASKS_ONCE);
+        }
         self.perform(state, at, effects);
     }
 

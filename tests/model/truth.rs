@@ -62,21 +62,22 @@ pub fn later(now: Moment, wait: u64) -> Moment {
 }
 
 impl World {
-    /// "Seen" means presented and not refused: from here on what is lower must be refused (S3).
+    /// "Seen" means presented and not refused: from here on what is lower must be refused at once (S3).
     pub fn note_seen(&self, state: &mut State, at: usize) {
+        if self.claims(state, at).any(is_too_old) {
+            state.note(S3);
+        }
         for (fence, claim) in state.fences.iter_mut().zip(&self.requests[at].claims) {
-            if let (Some(Claim::Token(token)), false) = (claim, fence.resetting.is_some()) {
-                let higher = fence.seen < Some(*token);
-                if higher && self.breaks(Mutant::StoresBeforeDrain) {
-                    land(
-                        fence,
-                        Persist {
-                            token: *token,
-                            reset: false,
-                        },
-                    );
-                }
-                fence.seen = fence.seen.max(Some(*token));
+            let Some(Claim::Token(token)) = *claim else {
+                continue;
+            };
+            if fence.resetting.is_some() || fence.seen >= Some(token) {
+                continue; // during a reset it is judged again when that is durable
+            }
+            fence.seen = Some(token);
+            if self.breaks(Mutant::StoresBeforeDrain) {
+                let reset = false;
+                land(fence, Persist { token, reset });
             }
         }
     }
