@@ -6,7 +6,7 @@
 //!
 //! The real [`Door`] and [`Core`] run; the core stands behind a lock, as in the table. A backend is a cell that
 //! loom watches: if an older flight and a newer one touch it at once, or without one being known to come after
-//! the other, loom stops. The last tests weaken one step in a copy, and loom must find it.
+//! the other, loom stops; that is what makes the `unsafe` accesses here sound. The last tests weaken one step in a copy, and loom must find it.
 
 #![cfg(fence_loom)]
 
