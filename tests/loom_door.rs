@@ -1,4 +1,5 @@
-//! The door under every interleaving and every allowed reordering, with loom. It needs its own build:
+//! The door with loom: every interleaving within a bound (see `explore`), and every allowed reordering. It needs
+//! its own build:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg fence_loom" cargo test --no-default-features --test loom_door --release
@@ -6,7 +7,8 @@
 //!
 //! The real [`Door`] and [`Core`] run; the core stands behind a lock, as in the table. A backend is a cell that
 //! loom watches: if an older flight and a newer one touch it at once, or without one being known to come after
-//! the other, loom stops; that is what makes the `unsafe` accesses here sound. The last tests weaken one step in a copy, and loom must find it.
+//! the other, loom stops; that is what makes the `unsafe` accesses here sound. The last tests weaken one step in
+//! a copy, and loom must find it.
 
 #![cfg(fence_loom)]
 
