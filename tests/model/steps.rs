@@ -589,10 +589,10 @@ impl World {
             assert!(fence.asked.is_none(), "the ledger is asked once at a time");
             fence.asked = Some(persist);
         }
-        if let (Some(timer), false) = (effects.timer, self.breaks(Mutant::NoTimers)) {
-            if let Err(place) = fence.timers.binary_search(&timer) {
-                fence.timers.insert(place, timer);
-            }
+        if let (Some(timer), false) = (effects.timer, self.breaks(Mutant::NoTimers))
+            && let Err(place) = fence.timers.binary_search(&timer)
+        {
+            fence.timers.insert(place, timer);
         }
         if effects.wake && !self.breaks(Mutant::NobodyIsWoken) {
             for (flight, request) in state.flights.iter_mut().zip(&self.requests) {
