@@ -81,6 +81,8 @@ struct Plan<'a> {
     upload: Upload,
     rule: Option<&'a Rule>,
     bearing: Bearing,
+    /// It was the first to present its token.
+    raised: bool,
 }
 
 /// What the rules make of a request that goes on.
@@ -222,7 +224,7 @@ impl<'a> Client<'a> {
             Err(refusal) => return self.refuse(refusal).await,
         };
         let facts = plan.facts;
-        let mut flight = match self.admit(&plan).await {
+        let mut flight = match self.admit(&mut plan).await {
             Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
             Err(answer) => return self.refuse_plan(&plan, answer).await,
         };
@@ -234,7 +236,7 @@ impl<'a> Client<'a> {
         loop {
             let conn = match pooled.take() {
                 Some(conn) => conn,
-                None => match self.connect(&flight).await {
+                None => match self.connect(&flight, plan.raised).await {
                     Ok(conn) => conn,
                     Err(answer) => return self.refuse_plan(&plan, answer).await,
                 },
@@ -367,11 +369,12 @@ impl<'a> Client<'a> {
             upload,
             rule,
             bearing,
+            raised: false,
         })
     }
 
     /// Compares the tokens and waits where that is needed.
-    async fn admit(&mut self, plan: &Plan<'a>) -> Result<Flight<'a>, Answer> {
+    async fn admit(&mut self, plan: &mut Plan<'a>) -> Result<Flight<'a>, Answer> {
         let keeper = &self.gate.keeper;
         let decisions = self.gate.decisions(plan.rule);
         let rule = match (plan.bearing, plan.rule) {
@@ -409,12 +412,6 @@ impl<'a> Client<'a> {
             decisions.count(admitted);
             return Ok(flight);
         }
-        if self.core.pool.is_exhausted() {
-            return Err(Answer::new(
-                Reason::Overloaded,
-                "max_connections to the backend are in use",
-            ));
-        }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
         let alarm = &mut self.side.alarm;
@@ -426,6 +423,7 @@ impl<'a> Client<'a> {
         match outcome {
             Some(Ok(found)) => {
                 decisions.count(if found.raised { Decision::Raised } else { admitted });
+                plan.raised = found.raised;
                 Ok(found.flight)
             }
             Some(Err(refused)) => Err(self.refused_answer(refused)),
@@ -445,7 +443,7 @@ impl<'a> Client<'a> {
     }
 
     /// A new connection, unless the flight is cut meanwhile.
-    async fn connect(&mut self, flight: &Flight<'a>) -> Result<Conn, Answer> {
+    async fn connect(&mut self, flight: &Flight<'a>, raised: bool) -> Result<Conn, Answer> {
         let mut connecting = std::pin::pin!(self.core.pool.connect());
         let mut watch = flight.is_fenced_write().then(|| flight.watch());
         let outcome = poll_fn(|cx| {
@@ -459,8 +457,13 @@ impl<'a> Client<'a> {
         .await;
         match outcome {
             Some(Ok(conn)) => Ok(conn),
+            // `overloaded` says that nothing was raised.
             Some(Err(NoConn::Full)) => Err(Answer::new(
-                Reason::Overloaded,
+                if raised {
+                    Reason::UpstreamUnreachable
+                } else {
+                    Reason::Overloaded
+                },
                 "max_connections to the backend are in use",
             )),
             Some(Err(NoConn::Unreachable(error))) => {
