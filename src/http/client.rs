@@ -21,7 +21,7 @@ use crate::fence::Claim;
 use crate::keeper::{Ask, Cut, Flight, Refused, Sighting};
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
-use crate::upstream::{Conn, NoConn};
+use crate::upstream::{Conn, NoConn, read_some};
 use crate::wire::http1::{
     Forwarded, Framing, HeaderStorage, Upgrade, Version, find_head_end, parse_request, write_request_head,
 };
@@ -189,8 +189,7 @@ impl<'a> Client<'a> {
                 };
             }
             self.core.lend(&mut self.side.inbox);
-            let (room, _) = self.side.inbox.room(limits.max_header_bytes.saturating_add(1));
-            match self.side.stream.try_read_buf(room) {
+            match read_some(&self.side.stream, &mut self.side.inbox, usize::MAX) {
                 Ok(0) => return Head::Ended,
                 Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
