@@ -174,6 +174,7 @@ fn a_reset_lowers_cuts_an_upload_is_audited_and_survives_a_restart() {
     );
     let cut = upload.answer();
     assert!(cut.status >= 400, "{cut:?}");
+    drop(upload);
     assert!(
         backend.whole.try_recv().is_err(),
         "the cut upload never arrived whole"
@@ -190,6 +191,61 @@ fn a_reset_lowers_cuts_an_upload_is_audited_and_survives_a_restart() {
     assert_eq!((&line["from"], &line["to"]), (&"1000000".into(), &"7".into()));
     assert_eq!(line["reason"], "a typo wedged it");
     assert!(line["by"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+}
+
+#[test]
+fn a_store_that_fails_is_told_and_raises_are_done_when_it_takes_them_again() {
+    let backend = Backend::start();
+    let gate = Gate::start(&backend, "file", &[OBJECTS]);
+    assert_eq!(gate.put("/a", "1").status, 200);
+    gate.let_the_store_fail(true);
+    let raise = json!({ "resource": "object/a", "token": "2" });
+    let answer = gate.post(RAISE, &raise);
+    assert_eq!(
+        (answer.status, &answer.json()["reason"]),
+        (503, &"store-unavailable".into())
+    );
+    assert!(answer.head.to_lowercase().contains("retry-after: "), "{answer:?}");
+    let ready = gate.get("/readyz");
+    assert_eq!(
+        (ready.status, &ready.json()["store"]),
+        (200, &"failing".into()),
+        "equal tokens go on"
+    );
+    let reset = json!({ "resource": "object/a", "token": "0", "reason": "why", "timeout": "50ms" });
+    let answer = gate.post(RESET, &reset);
+    assert_eq!(
+        (answer.status, &answer.json()["reason"]),
+        (503, &"store-unavailable".into())
+    );
+
+    gate.let_the_store_fail(false);
+    gate.wait_for_store("ok");
+    let done = gate.post(RAISE, &json!({ "resource": "object/z", "token": "1" }));
+    assert_eq!(done.status, 200, "{done:?}");
+}
+
+#[test]
+fn a_second_reset_is_refused_while_the_first_waits_and_the_first_goes_on() {
+    let backend = Backend::start();
+    let gate = Gate::start(&backend, "file", &[OBJECTS]);
+    let mut older = Connection::open(gate.listen);
+    older.send("PUT", "/slow", &[("Fencing-Token", "33")], 4, b"text");
+    backend.wait_for("/slow");
+    gate.wait_for_fence("object/slow", |fence| fence["in_flight"] == 1);
+    let reset = json!({ "resource": "object/slow", "token": "9", "reason": "why", "timeout": "1ms" });
+    let waits = gate.post(RESET, &reset);
+    assert_eq!((waits.status, &waits.json()["reason"]), (503, &"draining".into()));
+    let second = gate.post(RESET, &reset);
+    assert_eq!(
+        (second.status, &second.json()["reason"]),
+        (409, &"reset-under-way".into())
+    );
+    backend.release.send(()).unwrap();
+    assert_eq!(older.answer().status, 200);
+    gate.wait_for_fence("object/slow", |fence| fence["mark"] == "9");
+    let trail = gate.get("/api/v1/audit").json();
+    assert_eq!(trail["audit"].as_array().unwrap().len(), 1, "{trail}");
 }
 
 #[test]

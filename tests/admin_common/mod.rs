@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -209,6 +210,9 @@ impl Gate {
                 .collect::<String>(),
         );
         std::fs::write(folder.path().join("gate.yaml"), text).unwrap();
+        // Another letter in this file, later on, makes the store's device fail.
+        let faults = folder.path().join("faults");
+        std::fs::write(&faults, "").unwrap();
         let child = serve(folder.path());
         let mut gate = Gate {
             child,
@@ -229,6 +233,12 @@ impl Gate {
             assert!(Instant::now() < deadline, "the gate is not ready in time");
             std::thread::sleep(Duration::from_millis(5)); // between two looks
         }
+    }
+
+    /// From now on each fsync of the store fails, or none does.
+    pub fn let_the_store_fail(&self, fails: bool) {
+        let letter = if fails { "S" } else { "" };
+        std::fs::write(self.folder.path().join("faults"), letter).unwrap();
     }
 
     /// Ends it by this signal, and says how it ended.
@@ -275,6 +285,14 @@ impl Gate {
         }
     }
 
+    /// Looks until the store takes marks, or takes none.
+    pub fn wait_for_store(&self, state: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.get("/readyz").json()["store"] != state {
+            assert!(Instant::now() < deadline, "the store never is {state}");
+        }
+    }
+
     /// `fencegate fences …` against this gate, with nobody at the terminal.
     pub fn fences(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_fencegate"))
@@ -298,6 +316,9 @@ fn serve(folder: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_fencegate"))
         .args(["serve", "-c"])
         .arg(folder.join("gate.yaml"))
+        .env("LD_PRELOAD", shim())
+        .env("FENCEGATE_FOLDER", folder.join("marks"))
+        .env("FENCEGATE_SHIM", folder.join("faults"))
         .stdin(Stdio::null())
         .spawn()
         .unwrap()
@@ -306,4 +327,21 @@ fn serve(folder: &Path) -> Child {
 /// A port that the system has just given and taken back.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The library that makes a device fail, built once.
+fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ledger_common/shim.c");
+        let library =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("admin-shim-{}.so", std::process::id()));
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&library, &source])
+            .status()
+            .expect("a C compiler is there");
+        assert!(built.success());
+        library
+    })
 }
