@@ -21,7 +21,7 @@ use crate::fence::Claim;
 use crate::keeper::{Ask, Cut, Flight, Refused, Sighting};
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
-use crate::upstream::{Conn, NoConn};
+use crate::upstream::{Conn, NoConn, read_some};
 use crate::wire::http1::{
     Forwarded, Framing, HeaderStorage, Upgrade, Version, find_head_end, parse_request, write_request_head,
 };
@@ -81,6 +81,8 @@ struct Plan<'a> {
     upload: Upload,
     rule: Option<&'a Rule>,
     bearing: Bearing,
+    /// It was the first to present its token.
+    raised: bool,
 }
 
 /// What the rules make of a request that goes on.
@@ -156,6 +158,11 @@ impl<'a> Client<'a> {
         let mut begun = (!self.side.inbox.is_empty()).then_some(since);
         let mut searched = 0;
         loop {
+            if matches!(self.side.inbox.filled(), b"\r\n") {
+                // Some old clients send an empty line after a body: that begins nothing.
+                self.side.inbox.clear();
+                (begun, searched) = (None, 0);
+            }
             if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
                 return if end > limits.max_header_bytes {
                     too_large()
@@ -182,8 +189,7 @@ impl<'a> Client<'a> {
                 };
             }
             self.core.lend(&mut self.side.inbox);
-            let (room, _) = self.side.inbox.room(limits.max_header_bytes.saturating_add(1));
-            match self.side.stream.try_read_buf(room) {
+            match read_some(&self.side.stream, &mut self.side.inbox, usize::MAX) {
                 Ok(0) => return Head::Ended,
                 Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -217,7 +223,7 @@ impl<'a> Client<'a> {
             Err(refusal) => return self.refuse(refusal).await,
         };
         let facts = plan.facts;
-        let mut flight = match self.admit(&plan).await {
+        let mut flight = match self.admit(&mut plan).await {
             Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
             Err(answer) => return self.refuse_plan(&plan, answer).await,
         };
@@ -229,7 +235,7 @@ impl<'a> Client<'a> {
         loop {
             let conn = match pooled.take() {
                 Some(conn) => conn,
-                None => match self.connect(&flight).await {
+                None => match self.connect(&flight, plan.raised).await {
                     Ok(conn) => conn,
                     Err(answer) => return self.refuse_plan(&plan, answer).await,
                 },
@@ -344,7 +350,17 @@ impl<'a> Client<'a> {
                 .feed(inbox, outbox, &listener.rules)
                 .map_err(|mut answer| {
                     answer.rule = rule.map(|rule| rule.name.to_string());
-                    refuse(answer, rule)
+                    // The head is gone, and where the body ends is not known.
+                    let facts = Facts {
+                        head_len: 0,
+                        framing: Framing::UntilClose,
+                        ..facts
+                    };
+                    Refusal {
+                        answer,
+                        facts: Some(facts),
+                        rule: rule.map(|rule| rule.index),
+                    }
                 })?;
         }
         Ok(Plan {
@@ -352,11 +368,12 @@ impl<'a> Client<'a> {
             upload,
             rule,
             bearing,
+            raised: false,
         })
     }
 
     /// Compares the tokens and waits where that is needed.
-    async fn admit(&mut self, plan: &Plan<'a>) -> Result<Flight<'a>, Answer> {
+    async fn admit(&mut self, plan: &mut Plan<'a>) -> Result<Flight<'a>, Answer> {
         let keeper = &self.gate.keeper;
         let decisions = self.gate.decisions(plan.rule);
         let rule = match (plan.bearing, plan.rule) {
@@ -394,12 +411,6 @@ impl<'a> Client<'a> {
             decisions.count(admitted);
             return Ok(flight);
         }
-        if self.core.pool.is_exhausted() {
-            return Err(Answer::new(
-                Reason::Overloaded,
-                "max_connections to the backend are in use",
-            ));
-        }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
         let alarm = &mut self.side.alarm;
@@ -411,6 +422,7 @@ impl<'a> Client<'a> {
         match outcome {
             Some(Ok(found)) => {
                 decisions.count(if found.raised { Decision::Raised } else { admitted });
+                plan.raised = found.raised;
                 Ok(found.flight)
             }
             Some(Err(refused)) => Err(self.refused_answer(refused)),
@@ -430,7 +442,7 @@ impl<'a> Client<'a> {
     }
 
     /// A new connection, unless the flight is cut meanwhile.
-    async fn connect(&mut self, flight: &Flight<'a>) -> Result<Conn, Answer> {
+    async fn connect(&mut self, flight: &Flight<'a>, raised: bool) -> Result<Conn, Answer> {
         let mut connecting = std::pin::pin!(self.core.pool.connect());
         let mut watch = flight.is_fenced_write().then(|| flight.watch());
         let outcome = poll_fn(|cx| {
@@ -444,8 +456,13 @@ impl<'a> Client<'a> {
         .await;
         match outcome {
             Some(Ok(conn)) => Ok(conn),
+            // `overloaded` says that nothing was raised.
             Some(Err(NoConn::Full)) => Err(Answer::new(
-                Reason::Overloaded,
+                if raised {
+                    Reason::UpstreamUnreachable
+                } else {
+                    Reason::Overloaded
+                },
                 "max_connections to the backend are in use",
             )),
             Some(Err(NoConn::Unreachable(error))) => {

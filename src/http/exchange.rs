@@ -87,8 +87,10 @@ pub struct Exchange<'a, 'k> {
     owes_continue: bool,
     client_gone: bool,
     keep_client: bool,
-    /// A raise waits for the end of this answer, since then.
-    raise_waits: Option<Instant>,
+    /// A raise waits for the end of this answer.
+    raise_waits: Option<RaiseWait>,
+    /// Bytes that the client has taken.
+    taken: usize,
     /// When the last byte of the request had been taken.
     sent_at: Option<Instant>,
     moved: Moved,
@@ -101,6 +103,14 @@ struct Moved {
     to_client: Instant,
     to_backend: Instant,
     from_backend: Instant,
+}
+
+/// A raise that waits for the end of an answer.
+#[derive(Clone, Copy, Debug)]
+struct RaiseWait {
+    since: Instant,
+    /// From here on the client's reading is measured, and what it had taken then.
+    window: (Instant, usize),
 }
 
 /// How far the answer has come.
@@ -129,8 +139,9 @@ enum Step<'k> {
 
 /// How long the gate waits for the backend's 100 before it gives its own, so that a client that insists goes on.
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
-/// How long a client that does not read may hold up a raise.
-const RAISE_PATIENCE: Duration = Duration::from_millis(200);
+/// While a raise waits, a client must take so much of its answer in so long a time; else it is dropped, and the
+/// answer read on without it.
+const RAISE_WINDOW: (Duration, usize) = (Duration::from_millis(200), 64 * 1024);
 /// How much of an answer waits for its client in the gate.
 const REPLY_MAX: usize = 64 * 1024;
 /// The largest head of an answer.
@@ -165,6 +176,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
             client_gone: false,
             keep_client: facts.keep_alive,
             raise_waits: None,
+            taken: 0,
             sent_at: None,
             moved: Moved {
                 from_client: now,
@@ -565,6 +577,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
         match self.side.stream.try_write(self.side.reply.filled()) {
             Ok(taken) => {
                 self.side.reply.consume(taken);
+                self.taken += taken;
                 self.moved.to_client = Instant::now();
                 if full && !matches!(self.answer, Progress::Done) {
                     self.side.reply.grow_for_a_stream();
@@ -710,7 +723,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
             }
             (Progress::Head { .. }, Some(sent_at)) => (sent_at + answering, Late::Answer),
             (Progress::Body { .. }, _) => match self.raise_waits {
-                Some(since) => (since + answering, Late::Answer),
+                Some(raise) => (raise.since + answering, Late::Answer),
                 None => (moved.from_backend.max(moved.to_client) + answering, Late::Answer),
             },
             (Progress::Done, _) => (moved.to_client.max(moved.from_backend) + patience, Late::Reading),
@@ -727,7 +740,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
             let since = moved.to_client.max(moved.from_backend);
             sooner((since + patience, Late::Reading));
             if let (Some(raise), Progress::Body { .. }) = (self.raise_waits, &self.answer) {
-                sooner((moved.to_client.max(raise) + RAISE_PATIENCE, Late::Reading));
+                sooner((raise.window.0 + RAISE_WINDOW.0, Late::Window));
             }
         }
         first
@@ -738,7 +751,11 @@ impl<'a, 'k> Exchange<'a, 'k> {
         match &self.flight {
             Some(flight) if !flight.is_committed() => Some(self.cut(flight.cut())),
             _ => {
-                self.raise_waits = Some(Instant::now());
+                let since = Instant::now();
+                self.raise_waits = Some(RaiseWait {
+                    since,
+                    window: (since, self.taken),
+                });
                 None
             }
         }
@@ -767,6 +784,13 @@ impl<'a, 'k> Exchange<'a, 'k> {
                 Reason::UpstreamTimeout,
                 "the backend's answer did not come within response_timeout",
             )),
+            Late::Window => match &mut self.raise_waits {
+                Some(raise) if self.taken - raise.window.1 >= RAISE_WINDOW.1 => {
+                    raise.window = (Instant::now(), self.taken);
+                    None
+                }
+                _ => self.late(Late::Reading),
+            },
             Late::Reading => match self.drop_client() {
                 Step::End(ended) => Some(ended),
                 Step::Moved | Step::Blocked => None,
@@ -793,6 +817,8 @@ enum Late {
     Answer,
     /// The client does not read.
     Reading,
+    /// The client reads, perhaps too slowly for the raise that waits.
+    Window,
 }
 
 fn put_piece(out: &mut Vec<u8>, payload: &[u8], chunked: bool) {
