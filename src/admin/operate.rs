@@ -92,7 +92,7 @@ pub(super) async fn reset(
     }
 }
 
-/// How this resource's tokens are written, if one was ever seen.
+/// How this resource's tokens are written, if one was ever seen. Nothing is changed while that can't be known.
 async fn known_format(admin: &Admin, resource: &str) -> Result<Option<TokenFormat>, Problem> {
     let view = show(admin, resource.to_owned()).await?;
     Ok(view

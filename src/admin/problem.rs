@@ -7,9 +7,12 @@ use serde::Serialize;
 use crate::base::Reason;
 use crate::ledger::StoreError;
 
-/// A refusal or a failure.
+/// A refusal or a failure. Boxed: it is the rare side of every result here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Problem(Box<Members>);
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Problem {
+struct Members {
     r#type: &'static str,
     title: &'static str,
     #[serde(serialize_with = "as_number")]
@@ -27,7 +30,7 @@ pub(super) struct Problem {
 impl Problem {
     /// A problem; `detail` says what to do.
     pub(super) fn new(status: StatusCode, reason: &'static str, detail: impl Into<String>) -> Problem {
-        Problem {
+        Problem(Box::new(Members {
             r#type: "about:blank",
             title: status.canonical_reason().unwrap_or("Refused"),
             status,
@@ -36,7 +39,7 @@ impl Problem {
             resource: None,
             token: None,
             highest: None,
-        }
+        }))
     }
 
     /// The request can't be understood.
@@ -51,36 +54,39 @@ impl Problem {
 
     /// The store can't be read.
     pub(super) fn unread(error: &StoreError) -> Problem {
-        Problem::later(Reason::StoreUnavailable, error.to_string())
+        Problem::later(
+            Reason::StoreUnavailable,
+            format!("{error}; nothing was shown or changed"),
+        )
     }
 
     /// The resource that it is about.
     pub(super) fn about(mut self, resource: &str) -> Problem {
-        self.resource = Some(resource.into());
+        self.0.resource = Some(resource.into());
         self
     }
 
     /// The token that was presented.
     pub(super) fn with_token(mut self, token: String) -> Problem {
-        self.token = Some(token);
+        self.0.token = Some(token);
         self
     }
 
     /// The highest token seen.
     pub(super) fn with_highest(mut self, highest: String) -> Problem {
-        self.highest = Some(highest);
+        self.0.highest = Some(highest);
         self
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = serde_json::to_vec(&self).expect("strings and numbers are always JSON");
+        let body = serde_json::to_vec(&self.0).expect("strings and numbers are always JSON");
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status, kind, body).into_response();
+        let mut response = (self.0.status, kind, body).into_response();
         let headers = response.headers_mut();
-        headers.insert(REASON, HeaderValue::from_static(self.reason));
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(REASON, HeaderValue::from_static(self.0.reason));
+        if self.0.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -57,7 +57,7 @@ enum Verb {
         #[command(flatten)]
         target: Target,
     },
-    /// Set a fence, also down: holders of higher tokens lose them, and lower ones are let in again.
+    /// Set a fence, also down: tokens from the new mark on are let in again.
     Reset {
         #[command(flatten)]
         target: Target,

@@ -257,4 +257,22 @@ mod tests {
         );
         assert!(text.contains(r#"fencegate_drain_seconds_count 1"#), "{text}");
     }
+
+    #[test]
+    fn the_last_bucket_takes_everything_in_both_formats() {
+        let metrics = Metrics::new();
+        metrics
+            .drain_seconds
+            .observe(std::time::Duration::from_secs(3600));
+        let levels = Levels {
+            in_flight: 0,
+            in_doubt: 0,
+            fences: 0,
+        };
+        for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
+            let text = metrics.text(levels, format);
+            let last = r#"fencegate_drain_seconds_bucket{le="+Inf"} 1"#;
+            assert!(text.contains(last), "{text}");
+        }
+    }
 }

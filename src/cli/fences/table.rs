@@ -73,7 +73,7 @@ pub(super) fn plan(name: &str, token: &str, fence: Option<&Value>) -> String {
          {flights} in flight: cut where they have not committed, waited for where they have\n\
          {doubts} in doubt: waited out\n\
          {waiting} waiting: judged again by the new mark\n\
-         Holders of tokens below {to} are refused, all others are let in: stop whoever should not write."
+         Tokens below {to} are refused, all others are let in, and a higher one raises the mark again: first stop whoever should not write."
     )
 }
 
