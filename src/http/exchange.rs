@@ -142,6 +142,8 @@ const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 /// While a raise waits, a client must take so much of its answer in so long a time; else it is dropped, and the
 /// answer read on without it.
 const RAISE_WINDOW: (Duration, usize) = (Duration::from_millis(200), 64 * 1024);
+/// Rounds in which something moved before others get their turn.
+const BUSY_MAX: u32 = 16;
 /// How much of an answer waits for its client in the gate.
 const REPLY_MAX: usize = 64 * 1024;
 /// The largest head of an answer.
@@ -189,6 +191,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
 
     /// Runs it to its end.
     pub async fn run(mut self) -> Ended<'k> {
+        let mut busy = 0;
         loop {
             let mut moved = false;
             for step in [
@@ -206,10 +209,30 @@ impl<'a, 'k> Exchange<'a, 'k> {
             if matches!(self.answer, Progress::Done) && (self.side.reply.is_empty() || self.client_gone) {
                 return self.answered();
             }
-            if !moved && let Some(ended) = self.wait().await {
-                return ended;
+            if !moved {
+                busy = 0;
+                if let Some(ended) = self.wait().await {
+                    return ended;
+                }
+                continue;
+            }
+            busy += 1;
+            if busy % BUSY_MAX == 0 {
+                // A stream that is never short of bytes never waits: others on this core get their turn, and a
+                // newer holder is heard.
+                tokio::task::yield_now().await;
+                if let Some(ended) = self.cut_if_stale() {
+                    return ended;
+                }
             }
         }
+    }
+
+    fn cut_if_stale(&mut self) -> Option<Ended<'k>> {
+        let flight = self.flight.as_ref()?;
+        let stale = flight.is_fenced_write() && !flight.is_committed() && !flight.is_current();
+        let cut = stale.then(|| flight.cut())?;
+        Some(self.cut(cut))
     }
 
     fn answered(&self) -> Ended<'k> {
@@ -231,6 +254,15 @@ impl<'a, 'k> Exchange<'a, 'k> {
     fn pull_request(&mut self) -> Step<'k> {
         if !self.wants_request() {
             return Step::Blocked;
+        }
+        if !self.side.inbox.is_empty() {
+            // What came before and found the outbox full: perhaps nothing more will come.
+            let before = self.side.outbox.len();
+            match self.feed() {
+                Ok(()) if self.upload.is_done() || self.side.outbox.len() > before => return Step::Moved,
+                Ok(()) => {}
+                Err(answer) => return Step::End(self.fail(answer)),
+            }
         }
         let straight = self.upload.straight();
         let Side {
@@ -261,14 +293,15 @@ impl<'a, 'k> Exchange<'a, 'k> {
         if into_outbox {
             return Step::Moved;
         }
-        let rules = &self.gate.listener.rules;
-        match self
-            .upload
-            .feed(&mut self.side.inbox, &mut self.side.outbox, rules)
-        {
+        match self.feed() {
             Ok(()) => Step::Moved,
             Err(answer) => Step::End(self.fail(answer)),
         }
+    }
+
+    fn feed(&mut self) -> Result<(), Answer> {
+        let Side { inbox, outbox, .. } = &mut *self.side;
+        self.upload.feed(inbox, outbox, &self.gate.listener.rules)
     }
 
     /// Before its commit point a write ends with its client: dropped, it is cut and its connection reset.
@@ -375,10 +408,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
                 self.digest()
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Step::Blocked,
-            Err(error) => Step::End(self.lose(
-                Reason::UpstreamFailed,
-                &format!("the backend's connection broke: {error}"),
-            )),
+            Err(error) => Step::End(self.backend_gone(&format!("the backend's connection broke: {error}"))),
         }
     }
 
@@ -546,6 +576,11 @@ impl<'a, 'k> Exchange<'a, 'k> {
             self.finish();
             return Step::Moved;
         }
+        Step::End(self.backend_gone("the backend closed the connection before its answer was whole"))
+    }
+
+    /// No answer will come. A read that was met by silence on a connection that had been idle is sent again.
+    fn backend_gone(&mut self, what: &str) -> Ended<'k> {
         let silent = matches!(self.answer, Progress::Head { .. })
             && self.conn.as_ref().is_some_and(|c| c.inbox.is_empty());
         let reused = self.conn.as_ref().is_some_and(Conn::is_reused);
@@ -555,12 +590,9 @@ impl<'a, 'k> Exchange<'a, 'k> {
             && let Some(flight) = self.flight.take()
         {
             self.conn = None;
-            return Step::End(Ended::Unanswered { flight });
+            return Ended::Unanswered { flight };
         }
-        Step::End(self.lose(
-            Reason::UpstreamFailed,
-            "the backend closed the connection before its answer was whole",
-        ))
+        self.lose(Reason::UpstreamFailed, what)
     }
 
     // ---- reply → client
@@ -724,6 +756,10 @@ impl<'a, 'k> Exchange<'a, 'k> {
             (Progress::Head { .. }, Some(sent_at)) => (sent_at + answering, Late::Answer),
             (Progress::Body { .. }, _) => match self.raise_waits {
                 Some(raise) => (raise.since + answering, Late::Answer),
+                // It is the client that is late, and no doubt comes of that.
+                None if !self.wants_answer() => {
+                    (moved.to_client.max(moved.from_backend) + patience, Late::Reading)
+                }
                 None => (moved.from_backend.max(moved.to_client) + answering, Late::Answer),
             },
             (Progress::Done, _) => (moved.to_client.max(moved.from_backend) + patience, Late::Reading),

@@ -1,0 +1,47 @@
+//! The harness of the black-box tests: the built binary as a child process on a folder of its own, a store behind
+//! it that keeps a journal, and HTTP/1.1 by hand in front of it.
+//!
+//! It knows nothing of the gate's insides. Nothing here sleeps to wait for something: the store tells when a
+//! request has arrived or taken effect, and holds one back until the test lets it go.
+
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
+
+mod client;
+mod process;
+mod raw;
+mod stub;
+
+use std::time::{Duration, Instant};
+
+pub use self::client::{Ask, Conn, Reply, ask, head};
+pub use self::process::{Gate, RULE, Setup};
+pub use self::raw::{RawBackend, Request, ends_by_reset, read_head, read_request, read_rest};
+pub use self::stub::{Applied, Stub};
+
+/// How long a test waits for what must come. Generous: the machine may be busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Long runs, for a machine that has the night.
+pub fn is_long_run() -> bool {
+    std::env::var_os("FENCEGATE_LONG").is_some_and(|value| value != "0")
+}
+
+/// Sleeps until `moment`. For scenarios that are about time itself.
+pub fn sleep_until(moment: Instant) {
+    std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+/// The promise: on each resource the tokens that took effect never go down.
+pub fn assert_never_backwards(journal: &[Applied]) {
+    let mut highest = std::collections::HashMap::new();
+    for applied in journal {
+        let Some(token) = applied.token else { continue };
+        let mark = highest.entry(applied.resource()).or_insert(token);
+        assert!(
+            token >= *mark,
+            "{}: token {token} took effect after {mark}: {journal:#?}",
+            applied.resource()
+        );
+        *mark = token;
+    }
+}
