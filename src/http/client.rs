@@ -350,17 +350,12 @@ impl<'a> Client<'a> {
                 .feed(inbox, outbox, &listener.rules)
                 .map_err(|mut answer| {
                     answer.rule = rule.map(|rule| rule.name.to_string());
-                    // The head is gone, and where the body ends is not known.
-                    let facts = Facts {
-                        head_len: 0,
-                        framing: Framing::UntilClose,
-                        ..facts
-                    };
-                    Refusal {
-                        answer,
-                        facts: Some(facts),
-                        rule: rule.map(|rule| rule.index),
+                    let mut refusal = refuse(answer, rule);
+                    if let Some(facts) = &mut refusal.facts {
+                        // Its head has been taken already, and where its body ends nobody can tell.
+                        (facts.head_len, facts.framing) = (0, Framing::UntilClose);
                     }
+                    refusal
                 })?;
         }
         Ok(Plan {

@@ -301,7 +301,12 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the gate's log:\n{}", self.log());
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(20).collect();
+            eprintln!(
+                "the end of the gate's log, the last line first:\n{}",
+                tail.join("\n")
+            );
         }
         self.kill();
     }
