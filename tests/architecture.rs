@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const LINES_MAX: usize = 600;
-
-/// Longer files, and how long they may be: this list and its numbers only shrink.
-const LONG_FILES: [(&str, usize); 2] = [("http/client.rs", 700), ("http/exchange.rs", 850)];
+const LINES_MAX: usize = 500;
 
 /// Modules that take the time as an argument and return what is to be done.
 const PURE: [&str; 3] = ["fence", "rules", "wire"];
@@ -50,12 +47,12 @@ fn pure_modules_neither_wait_nor_log_nor_count_nor_serialize() {
 fn no_file_is_longer_than_can_be_read() {
     let mut found = vec![];
     for source in sources().iter().filter(|source| !is_test_file(&source.path)) {
-        let (lines, max) = (lines_without_tests(&source.text), lines_max(&source.path));
-        if lines > max {
-            found.push(format!("{} has {lines} lines, {max} are allowed", source.path));
-        }
-        if max > LINES_MAX && lines <= LINES_MAX {
-            found.push(format!("{} needs no exception any more", source.path));
+        let lines = lines_without_tests(&source.text);
+        if lines > LINES_MAX {
+            found.push(format!(
+                "{} has {lines} lines, {LINES_MAX} are allowed",
+                source.path
+            ));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
@@ -207,11 +204,6 @@ fn unfinished(path: &str, code: &str) -> Vec<String> {
         .filter(|word| code.contains(word))
         .map(|word| format!("{path} says `{word}`"))
         .collect()
-}
-
-fn lines_max(path: &str) -> usize {
-    let exception = LONG_FILES.iter().find(|(long, _)| *long == path);
-    exception.map_or(LINES_MAX, |(_, max)| *max)
 }
 
 /// Tests stand last in their file.
@@ -440,9 +432,5 @@ mod a_check_catches {
             2
         );
         assert_eq!(lines_without_tests("a\n#[cfg(test)]\nmod tests;\nb\n"), 4);
-        assert_eq!(
-            (lines_max("base/mod.rs"), lines_max(LONG_FILES[0].0)),
-            (LINES_MAX, LONG_FILES[0].1)
-        );
     }
 }
