@@ -35,13 +35,18 @@ pub fn sleep_until(moment: Instant) {
 pub fn assert_never_backwards(journal: &[Applied]) {
     let mut highest = std::collections::HashMap::new();
     for applied in journal {
-        let Some(token) = applied.token else { continue };
-        let mark = highest.entry(applied.resource()).or_insert(token);
-        assert!(
-            token >= *mark,
-            "{}: token {token} took effect after {mark}: {journal:#?}",
-            applied.resource()
-        );
-        *mark = token;
+        let ends = [
+            (applied.resource(), applied.token),
+            (applied.other_resource(), applied.other_token),
+        ];
+        for (resource, token) in ends {
+            let Some(token) = token else { continue };
+            let mark = highest.entry(resource).or_insert(token);
+            assert!(
+                token >= *mark,
+                "{resource}: token {token} took effect after {mark}: {journal:#?}"
+            );
+            *mark = token;
+        }
     }
 }

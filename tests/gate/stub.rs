@@ -23,6 +23,8 @@ pub struct Applied {
     pub method: String,
     pub target: String,
     pub token: Option<u64>,
+    /// A second token, where the request carries one for the last segment of its path.
+    pub other_token: Option<u64>,
     pub at: Instant,
     /// The first bytes of its body, and how many there were.
     pub start: String,
@@ -33,6 +35,11 @@ impl Applied {
     /// The first segment of its path.
     pub fn resource(&self) -> &str {
         self.target.split('/').nth(1).unwrap_or("")
+    }
+
+    /// The last segment of its path.
+    pub fn other_resource(&self) -> &str {
+        self.target.rsplit('/').next().unwrap_or("")
     }
 }
 
@@ -168,6 +175,7 @@ impl Shared {
                 method: request.method.clone(),
                 target: request.target.clone(),
                 token: request.token,
+                other_token: request.field("other-token").and_then(|value| value.parse().ok()),
                 at: Instant::now(),
                 start: String::from_utf8_lossy(&body[..body.len().min(64)]).into_owned(),
                 len: body.len(),
