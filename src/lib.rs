@@ -3,7 +3,8 @@
 //! The modules stand on floors; a module imports only from lower ones (`tests/architecture.rs` checks it).
 //!
 //! ```text
-//! 8 main.rs · cli/     serve, check, explain, demo, fences: one file a verb
+//! 9 main.rs            the program: calls cli/ alone
+//! 8 cli/               serve, check, explain, demo: one file a verb
 //! 7 server/            assembles the parts from the checked config; signals, ordered drain
 //! 6 http/ admin/       the HTTP gate; the admin address. They never import each other
 //! 5 upstream/          connect, pool, send: it takes a `&Flight`

@@ -429,13 +429,19 @@ impl Drop for Mount {
 fn shim() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ledger_common/shim.c");
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shim-{}.so", std::process::id()));
+        // Renamed when whole: another run of these tests may build it at the same time.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (unfinished, library) = (
+            folder.join(format!("{}.so", std::process::id())),
+            folder.join("ledger-shim.so"),
+        );
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
+            .arg(&unfinished)
             .arg(&source)
             .status();
         assert!(built.expect("a C compiler is there").success());
+        fs::rename(&unfinished, &library).unwrap();
         library
     });
     &BUILT

@@ -1,4 +1,5 @@
-//! The door under every interleaving and every allowed reordering, with loom. It needs its own build:
+//! The door with loom: every interleaving within a bound (see `explore`), and every allowed reordering. It needs
+//! its own build:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg fence_loom" cargo test --no-default-features --test loom_door --release
@@ -6,7 +7,8 @@
 //!
 //! The real [`Door`] and [`Core`] run; the core stands behind a lock, as in the table. A backend is a cell that
 //! loom watches: if an older flight and a newer one touch it at once, or without one being known to come after
-//! the other, loom stops. The last tests weaken one step in a copy, and loom must find it.
+//! the other, loom stops; that is what makes the `unsafe` accesses here sound. The last tests weaken one step in
+//! a copy, and loom must find it.
 
 #![cfg(fence_loom)]
 
@@ -200,7 +202,7 @@ fn a_write_taken_back_and_tried_again_is_counted_once() {
 const SHUT: u64 = 1 << 63;
 
 /// The count alone, with one step that may be weakened.
-struct Copy {
+struct Count {
     word: AtomicU64,
     cell: UnsafeCell<u32>,
     weak: Weak,
@@ -216,7 +218,7 @@ enum Weak {
     SettleRelaxed,
 }
 
-impl Copy {
+impl Count {
     fn commit(&self) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -248,7 +250,7 @@ impl Copy {
 
 fn an_old_write_races_with_a_raise(weak: Weak) {
     loom::model(move || {
-        let copy = Arc::new(Copy {
+        let copy = Arc::new(Count {
             word: AtomicU64::new(0),
             cell: UnsafeCell::new(0),
             weak,

@@ -1,15 +1,21 @@
 //! Small worlds, explored to the last state: the fence's own functions, called as the gate's shell calls them.
 //!
-//! Nothing of the fence is written again here: `model/steps.rs` calls [`fencegate::fence`] and judges it by what
-//! happens at the backend. A model proves nothing unless it finds faults: each rule is broken once, in the shell
+//! Nothing of the fence is written again here: `model/shell.rs` calls [`fencegate::fence`], and `model/truth.rs`
+//! judges it by what happens at the backend. A model proves nothing unless it finds faults: each rule is broken once, in the shell
 //! (`model/mutants.rs`), and the checker must find a counter-example. `FENCEGATE_LONG=1` explores larger worlds.
 
 #[path = "model/checks.rs"]
 mod checks;
 #[path = "model/mutants.rs"]
 mod mutants;
+#[path = "model/restart.rs"]
+mod restart;
+#[path = "model/shell.rs"]
+mod shell;
 #[path = "model/steps.rs"]
 mod steps;
+#[path = "model/truth.rs"]
+mod truth;
 #[path = "model/world.rs"]
 mod world;
 
@@ -29,7 +35,7 @@ use world::{World, read, tokenless, write, write_both, write_second};
 
 // ---- the worlds ------------------------------------------------------------------------------------------------
 
-/// `FENCEGATE_LONG=1`: worlds where more goes wrong. Minutes in place of seconds, and gigabytes of states.
+/// `FENCEGATE_LONG=1`: worlds where more goes wrong: about a million states in place of a few hundred thousand.
 fn long() -> bool {
     std::env::var_os("FENCEGATE_LONG").is_some_and(|value| value == "1")
 }

@@ -1,18 +1,32 @@
-//! The admin address: health, readiness, metrics, the fences. On a library's web server: nothing here is on the
-//! way of a request to the store.
+//! The admin address: health, readiness, metrics, the fences and what an operator does to them, the effective
+//! configuration. On a library's web server: nothing here is on the way of a request to the store.
+//!
+//! It listens on loopback only and knows no users, so `guard.rs` keeps other sites' pages in a browser out of it.
+//! Called by `server/`.
 
-use std::future::Future;
+mod body;
+mod effective;
+mod fences;
+mod guard;
+mod operate;
+mod problem;
+mod serve;
+mod time;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Json, Router};
 
+pub use self::effective::Effective;
+use self::problem::Problem;
+pub use self::serve::serve;
 use crate::keeper::Keeper;
-use crate::observe::{Levels, Metrics};
+use crate::observe::{Levels, Metrics, TextFormat};
 
 /// What the admin address shows and acts on.
 #[derive(Clone, Debug)]
@@ -23,6 +37,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whether this instance takes writes.
     pub ready: Arc<Ready>,
+    /// The configuration that this process runs with.
+    pub effective: Arc<Effective>,
 }
 
 /// Whether this instance takes writes: from the moment that every listener is open until it is told to stop.
@@ -42,47 +58,77 @@ impl Ready {
     }
 }
 
-/// Serves the admin address until `stop` is ready.
-///
-/// # Errors
-/// Those of the listening socket.
-pub async fn serve(
-    listener: tokio::net::TcpListener,
-    admin: Admin,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listener, router(admin))
-        .with_graceful_shutdown(stop)
-        .await
-}
-
 fn router(admin: Admin) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/api/v1/fences", get(fences::list))
+        .route("/api/v1/fences/raise", post(operate::raise))
+        .route("/api/v1/fences/reset", post(operate::reset))
+        .route("/api/v1/audit", get(fences::audit))
+        .route("/api/v1/config", get(config))
+        .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "not-found", "there is nothing here") })
+        .method_not_allowed_fallback(|| async {
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "this path does not take this method",
+            )
+        })
+        .layer(axum::middleware::from_fn(guard::guard))
         .with_state(admin)
 }
 
+/// 200 as long as writes can be admitted. A store that fails keeps it so: equal tokens go on, and sending the
+/// clients elsewhere would not help. So does the wait after a crash, which only raises feel.
 async fn readyz(State(admin): State<Admin>) -> Response {
-    let (status, ready) = if admin.ready.get() {
-        (StatusCode::OK, true)
+    let ready = admin.ready.get();
+    let status = if ready {
+        StatusCode::OK
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, false)
+        StatusCode::SERVICE_UNAVAILABLE
     };
-    let body = serde_json::json!({ "ready": ready, "role": "active" });
-    (status, axum::Json(body)).into_response()
+    let store = if admin.keeper.store_is_failing() {
+        "failing"
+    } else {
+        "ok"
+    };
+    let left_ms = admin.keeper.hold_left().as_micros().div_ceil(1000);
+    let body = serde_json::json!({
+        "ready": ready,
+        "role": "active",
+        "store": store,
+        "crash_wait_ms": u64::try_from(left_ms).unwrap_or(u64::MAX),
+    });
+    (status, Json(body)).into_response()
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
+async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     let levels = Levels {
         in_flight: admin.keeper.in_flight(),
         in_doubt: i64::try_from(admin.keeper.in_doubt()).unwrap_or(i64::MAX),
         fences: i64::try_from(admin.keeper.fences()).unwrap_or(i64::MAX),
     };
-    let kind = [(
-        header::CONTENT_TYPE,
-        "application/openmetrics-text; version=1.0.0; charset=utf-8",
-    )];
-    (kind, admin.metrics.text(levels)).into_response()
+    let format = wanted(&headers);
+    let kind = [(header::CONTENT_TYPE, format.content_type())];
+    (kind, admin.metrics.text(levels, format)).into_response()
+}
+
+/// `OpenMetrics` for those who name it. Everybody else can read the older text.
+fn wanted(headers: &HeaderMap) -> TextFormat {
+    let names_it = headers.get_all(header::ACCEPT).iter().any(|value| {
+        value
+            .to_str()
+            .is_ok_and(|text| text.contains("application/openmetrics-text"))
+    });
+    if names_it {
+        TextFormat::OpenMetrics
+    } else {
+        TextFormat::Prometheus
+    }
+}
+
+async fn config(State(admin): State<Admin>) -> Response {
+    Json(admin.effective.json()).into_response()
 }

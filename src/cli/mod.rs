@@ -5,6 +5,7 @@ mod check;
 #[cfg(feature = "demo")]
 pub mod demo;
 mod explain;
+mod fences;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ enum Verb {
     Check(Configured),
     /// Say what the gate would do with a request, and why.
     Explain(explain::Arguments),
+    /// List, show, raise and reset the fences of a running gate.
+    Fences(fences::Arguments),
     /// Show a late write corrupting a store without the gate, and being refused with it.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
@@ -56,6 +59,7 @@ pub fn run() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Check(arguments) => check::run(&arguments.config),
         Verb::Explain(arguments) => explain::run(&arguments),
+        Verb::Fences(arguments) => fences::run(&arguments),
         Verb::Serve(arguments) => serve::run(&arguments.config),
         #[cfg(feature = "demo")]
         Verb::Demo(arguments) => demo::run(arguments),

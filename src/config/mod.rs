@@ -19,6 +19,8 @@ use std::path::Path;
 pub use problem::{At, Problem, Problems};
 pub use types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
 
+pub(crate) use units::some_duration;
+
 use reader::Reader;
 use tree::{Found, Value};
 

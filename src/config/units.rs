@@ -25,7 +25,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 const DURATION_MS_MAX: u64 = 720 * 3_600_000;
 
 /// A duration that is more than nothing.
-pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err(format!("{text:?} is no time at all; it must be more than zero")),
         some => Ok(some),

@@ -15,6 +15,8 @@
 //! - **F4** the ledger's mark implies that everything lower has settled;
 //! - **F5** no fenced byte leaves without ownership (asked in `keeper/`, at the commit point).
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_macros)]
+
 mod core;
 mod door;
 mod table;

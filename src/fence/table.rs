@@ -35,6 +35,10 @@ pub struct Table<S> {
 }
 
 impl<S> Default for Table<S> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a secret key, drawn once; no decision depends on it"
+    )]
     fn default() -> Self {
         Table {
             map: DashMap::default(),

@@ -43,7 +43,7 @@ pub enum Applied {
 /// RFC 9457.
 #[derive(Serialize)]
 struct Problem<'a> {
-    r#type: &'a str,
+    r#type: String,
     title: &'a str,
     status: u16,
     detail: &'a str,
@@ -126,7 +126,7 @@ impl Answer {
 
     fn problem(&self, status: u16) -> Problem<'_> {
         Problem {
-            r#type: "about:blank",
+            r#type: urn(self.reason),
             title: title(self.reason),
             status,
             detail: &self.detail,
@@ -161,6 +161,11 @@ pub fn decision(reason: Reason) -> Option<Decision> {
         }
         Reason::UpstreamUnreachable | Reason::UpstreamFailed | Reason::UpstreamTimeout => None,
     }
+}
+
+/// The problem type: a name, not an address; what it means stands in the documentation.
+fn urn(reason: Reason) -> String {
+    format!("urn:fencegate:{}", reason.as_str())
 }
 
 fn title(reason: Reason) -> &'static str {

@@ -104,6 +104,8 @@ pub struct Core {
 
 /// Spare buffers that a core keeps.
 const SPARE_MAX: usize = 64;
+/// Up to so many spare buffers, a large one is kept too.
+const SPARE_LARGE_MAX: usize = 8;
 
 impl Core {
     /// A core's part of `gate`.
@@ -159,7 +161,12 @@ impl Core {
         let mut room = buf.take_room();
         room.clear();
         let mut spare = self.spare.lock();
-        if spare.len() < SPARE_MAX {
+        let spare_max = if room.capacity() > BUF_MIN {
+            SPARE_LARGE_MAX
+        } else {
+            SPARE_MAX
+        };
+        if spare.len() < spare_max {
             spare.push(room);
         }
     }

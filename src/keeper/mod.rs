@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 pub use self::admission::{Admission, Admitted, Ask, Refused, Room};
 pub use self::flight::{Cut, Flight, Watch};
 pub use self::observed::{Observed, Sighting};
-pub use self::operator::{FenceView, OperatorError};
+pub use self::operator::{FenceView, OperatorError, Page, Reset};
 use self::slow::Slow;
 use self::timer::Timer;
 use crate::base::clock::wall_ms;
@@ -173,13 +173,20 @@ impl Keeper {
         {
             self.metrics.drain_seconds.observe(now.since(since));
         }
-        if persist.reset && answer.is_ok() {
-            slow.reset_is_durable();
-        }
+        let reset = if persist.reset && answer.is_ok() {
+            slow.reset_is_durable().map(|audit| (audit, slow.format))
+        } else {
+            None
+        };
         let chores = slow.chores(effects);
         let name = slow.named();
         slow::rest(&mut slot);
         drop(slot);
+        if let Some((audit, format)) = reset {
+            // Here, so that it is logged also where the operator has gone. Their words are escaped.
+            let (from, reason, by) = (&audit.from, &audit.reason, &audit.by);
+            tracing::warn!(resource = ?name, from, to = %format.show(persist.token), ?reason, peer = by, "an operator has reset a fence");
+        }
         self.note_store(&name, was_unstored, answer);
         self.carry_out(fence, chores);
     }

@@ -1,6 +1,6 @@
 //! What an operator sees of the fences and does to them: list, raise, reset.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::slow::PendingReset;
 use super::{Ask, Keeper, Refused, Room, slow};
 use crate::base::{Token, TokenFormat};
 use crate::fence::Claim;
-use crate::ledger::{Audit, Mark, StoreError};
+use crate::ledger::{Audit, AuditEntry, Mark, StoreError};
 
 /// One fence as the admin address shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +35,32 @@ pub struct FenceView {
     pub refused: u64,
 }
 
+/// Some fences in the order of their names' bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// The fences.
+    pub fences: Vec<FenceView>,
+    /// What to list `after` for the rest; `None` where there is none.
+    pub next: Option<String>,
+}
+
+/// An operator's order to set a mark, also down.
+#[derive(Clone, Debug)]
+pub struct Reset {
+    /// The resource's name.
+    pub resource: String,
+    /// The new mark.
+    pub token: Token,
+    /// How the resource's tokens are written from now on.
+    pub format: TokenFormat,
+    /// How they were written so far, for the audit trail.
+    pub was: TokenFormat,
+    /// The operator's words.
+    pub reason: String,
+    /// Who asks: the peer's address.
+    pub by: String,
+}
+
 /// Why an operator's request was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -57,42 +83,54 @@ pub enum OperatorError {
 
 impl Keeper {
     /// Up to `limit` fences whose names start with `prefix` and come after `after`, in the order of their bytes.
+    /// Reads the ledger: not for a thread that has other things to do.
     ///
     /// # Errors
     /// Those of the ledger where it can't be read.
-    pub fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<FenceView>, StoreError> {
-        let mut found: BTreeMap<String, FenceView> = self
-            .ledger
-            .scan(prefix, after, limit)?
+    pub fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Page, StoreError> {
+        // Those that are not durable yet are known to the table alone. Before the ledger: a raise that becomes
+        // durable in between is then in both, and not in neither.
+        let names = self.slow_names(prefix, after, limit + 1);
+        let marks = self.ledger.scan(prefix, after, limit + 1)?;
+        // The first `limit + 1` of both together are among the first `limit + 1` of each.
+        let mut found: BTreeMap<String, Option<Mark>> =
+            names.into_iter().map(|name| (name.to_string(), None)).collect();
+        found.extend(marks.into_iter().map(|(name, mark)| (name, Some(mark))));
+        let more = found.len() > limit;
+        let page: Vec<(String, Option<Mark>)> = found.into_iter().take(limit).collect();
+        // Of the names that were looked at, not of those that are shown: none is then skipped or shown twice.
+        let next = page.last().filter(|_| more).map(|(name, _)| name.clone());
+        let fences = page
             .into_iter()
-            .map(|(name, mark)| (name.clone(), self.view(name, Some(mark))))
+            .map(|(name, mark)| self.view(name, mark))
+            .filter(|view| view.highest.is_some() || view.is_busy())
             .collect();
-        // Those that are not durable yet are known to the table alone.
-        let mut names = Vec::new();
+        Ok(Page { fences, next })
+    }
+
+    /// The first `limit` names that the table knows.
+    fn slow_names(&self, prefix: &str, after: Option<&str>, limit: usize) -> BTreeSet<Arc<str>> {
+        let mut names = BTreeSet::new();
         self.table.each_slow(|_, slow| {
             if let Some(name) = &slow.name
                 && name.starts_with(prefix)
                 && after.is_none_or(|after| &**name > after)
             {
-                names.push(Arc::clone(name));
+                names.insert(Arc::clone(name));
+                if names.len() > limit {
+                    names.pop_last();
+                }
             }
         });
-        for name in names {
-            found
-                .entry(name.to_string())
-                .or_insert_with(|| self.view(name.to_string(), None));
-        }
-        // A name beyond the ledger's last page may be only in the table: cut where the ledger's page ends too.
-        Ok(found
-            .into_values()
-            .filter(|view| view.highest.is_some() || view.is_busy())
-            .take(limit)
-            .collect())
+        names
+    }
+
+    /// The latest `limit` resets, the newest first.
+    ///
+    /// # Errors
+    /// Those of the ledger where it can't be read.
+    pub fn audit_trail(&self, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.ledger.audit_trail(limit)
     }
 
     /// One fence, if it was ever seen.
@@ -139,15 +177,8 @@ impl Keeper {
     ///
     /// # Errors
     /// [`OperatorError::ResetUnderWay`].
-    pub async fn reset(
-        self: &Arc<Self>,
-        resource: &str,
-        token: Token,
-        format: TokenFormat,
-        reason: String,
-        by: String,
-    ) -> Result<Option<Token>, OperatorError> {
-        let fence = self.table.get_or_bare(self.table.key(resource));
+    pub async fn reset(self: &Arc<Self>, order: Reset) -> Result<Option<Token>, OperatorError> {
+        let fence = self.table.get_or_bare(self.table.key(&order.resource));
         let (done, durable) = oneshot::channel();
         let (before, chores) = {
             let mut slot = fence.slow.lock();
@@ -155,17 +186,19 @@ impl Keeper {
             if slow.reset.is_some() {
                 return Err(OperatorError::ResetUnderWay);
             }
-            slow.is_named(resource, format);
-            slow.format = format;
+            slow.is_named(&order.resource, order.format);
+            slow.format = order.format;
             let before = slow.core.highest();
-            let from = before.map_or_else(String::new, |t| format.show(t).to_string());
-            slow.reset = Some(PendingReset {
-                audit: Audit { from, reason, by },
-                done,
-            });
+            let from = before.map_or_else(String::new, |t| order.was.show(t).to_string());
+            let audit = Audit {
+                from,
+                reason: order.reason,
+                by: order.by,
+            };
+            slow.reset = Some(PendingReset { audit, done });
             let now = self.clock.now();
             slow.since.get_or_insert(now);
-            let effects = slow.core.reset(&fence.door, token, now, self.hold);
+            let effects = slow.core.reset(&fence.door, order.token, now, self.hold);
             (before, slow.chores(effects))
         };
         self.carry_out(&fence, chores);

@@ -108,12 +108,12 @@ impl Slow {
         self.sleepers.iter().filter(|s| !s.waits).count()
     }
 
-    /// Tells the operator that the reset is durable.
-    pub fn reset_is_durable(&mut self) {
-        if let Some(reset) = self.reset.take() {
-            // An operator who has gone needs no answer.
-            let _gone = reset.done.send(());
-        }
+    /// Tells the operator that the reset is durable, and gives what stands in the audit trail.
+    pub fn reset_is_durable(&mut self) -> Option<Audit> {
+        let reset = self.reset.take()?;
+        // An operator who has gone needs no answer.
+        let _gone = reset.done.send(());
+        Some(reset.audit)
     }
 }
 

@@ -37,7 +37,7 @@ impl Histogram {
 
 impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let bound = |at: usize| BOUNDS_US.get(at).map_or(f64::MAX, |us| *us as f64 / 1e6);
+        let bound = |at: usize| BOUNDS_US.get(at).map_or(f64::INFINITY, |us| *us as f64 / 1e6);
         let buckets: Vec<(f64, u64)> = self
             .0
             .buckets

@@ -7,8 +7,7 @@ mod histogram;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -172,21 +171,46 @@ impl Metrics {
         }))
     }
 
-    /// The text of all metrics, in Prometheus' (OpenMetrics) format.
+    /// The text of all metrics.
     #[must_use]
-    pub fn text(&self, levels: Levels) -> String {
+    pub fn text(&self, levels: Levels, format: TextFormat) -> String {
         self.in_flight.set(levels.in_flight);
         self.in_doubt.set(levels.in_doubt);
         self.fences.set(levels.fences);
         let mut text = String::new();
-        encode(&mut text, &self.registry.lock()).expect("writing to a String can't fail");
+        let registry = self.registry.lock();
+        match format {
+            TextFormat::OpenMetrics => text::encode(&mut text, &registry),
+            TextFormat::Prometheus => prometheus_text::encode(&mut text, &registry),
+        }
+        .expect("writing to a String can't fail");
         text
+    }
+}
+
+/// How the metrics are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TextFormat {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Prometheus' own, 0.0.4.
+    Prometheus,
+}
+
+impl TextFormat {
+    /// What `Content-Type` says.
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            TextFormat::Prometheus => prometheus_text::CONTENT_TYPE,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DECISIONS, Decision, Levels, Metrics};
+    use super::{DECISIONS, Decision, Levels, Metrics, TextFormat};
 
     #[test]
     fn each_decision_is_counted_under_its_own_name() {
@@ -197,11 +221,14 @@ mod tests {
         let rule = metrics.decisions("store", "bucket", "enforce");
         rule.count(Decision::Stale);
         rule.count(Decision::Stale);
-        let text = metrics.text(Levels {
-            in_flight: 1,
-            in_doubt: 2,
-            fences: 3,
-        });
+        let text = metrics.text(
+            Levels {
+                in_flight: 1,
+                in_doubt: 2,
+                fences: 3,
+            },
+            TextFormat::OpenMetrics,
+        );
         let line =
             r#"fencegate_requests_total{listener="store",rule="bucket",mode="enforce",decision="stale"} 2"#;
         assert!(text.contains(line), "{text}");
@@ -212,11 +239,14 @@ mod tests {
     fn a_histogram_counts_in_every_bucket_from_its_value_up() {
         let metrics = Metrics::new();
         metrics.drain_seconds.observe(std::time::Duration::from_millis(3));
-        let text = metrics.text(Levels {
-            in_flight: 0,
-            in_doubt: 0,
-            fences: 0,
-        });
+        let text = metrics.text(
+            Levels {
+                in_flight: 0,
+                in_doubt: 0,
+                fences: 0,
+            },
+            TextFormat::Prometheus,
+        );
         assert!(
             text.contains(r#"fencegate_drain_seconds_bucket{le="0.0025"} 0"#),
             "{text}"
@@ -226,5 +256,23 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(r#"fencegate_drain_seconds_count 1"#), "{text}");
+    }
+
+    #[test]
+    fn the_last_bucket_takes_everything_in_both_formats() {
+        let metrics = Metrics::new();
+        metrics
+            .drain_seconds
+            .observe(std::time::Duration::from_secs(3600));
+        let levels = Levels {
+            in_flight: 0,
+            in_doubt: 0,
+            fences: 0,
+        };
+        for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
+            let text = metrics.text(levels, format);
+            let last = r#"fencegate_drain_seconds_bucket{le="+Inf"} 1"#;
+            assert!(text.contains(last), "{text}");
+        }
     }
 }

@@ -6,6 +6,8 @@
 //! under two names. The other way round (two resources that share a name, and so a fence) refuses too much,
 //! never too little; templates make it hard, not impossible (see [`Template`]).
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_macros)]
+
 mod destination;
 mod fold;
 mod judge;

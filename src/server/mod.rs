@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use self::accept::{accept, listen};
 use self::core::{Cores, Message};
 use self::signals::Signals;
-use crate::admin::{self, Admin, Ready};
+use crate::admin::{self, Admin, Effective, Ready};
 use crate::config::{Config, Store};
 use crate::http::Gate;
 use crate::keeper::{Keeper, Marks};
@@ -143,6 +143,7 @@ async fn operate(
     settle_after: Duration,
 ) -> Result<(), Failure> {
     let shutdown_timeout = config.shutdown_timeout;
+    let effective = Arc::new(Effective::of(&config));
     let mut sockets = Vec::new();
     for listener in config.listeners {
         let socket = listen(listener.bind).map_err(|source| Failure::Bind {
@@ -176,6 +177,7 @@ async fn operate(
         keeper: Arc::clone(keeper),
         metrics,
         ready: Arc::clone(&ready),
+        effective,
     };
     let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();
     let admin = tokio::spawn(admin::serve(admin_socket, admin, async {

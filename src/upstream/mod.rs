@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BufMut;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 
 pub use self::pool::{NoConn, Pool, Slot, Slots};
@@ -155,11 +156,16 @@ impl Conn {
 /// Those of the socket, `WouldBlock` among them.
 pub fn read_some(stream: &TcpStream, buf: &mut Buf, max: usize) -> io::Result<usize> {
     let (end, room) = buf.room(BUF_MAX);
-    if max < room {
-        stream.try_read_buf(&mut end.limit(max))
-    } else {
-        stream.try_read_buf(end)
+    let asked = room.min(max);
+    let read = stream.try_read_buf(&mut end.limit(asked))?;
+    if read < asked {
+        // The kernel has no more: say so to the runtime, so that the next look costs no system call. What arrives
+        // from here on is a new event of the kernel's, and the end of the peer's side is never forgotten.
+        let _cleared = stream.try_io(Interest::READABLE, || -> io::Result<()> {
+            Err(io::ErrorKind::WouldBlock.into())
+        });
     }
+    Ok(read)
 }
 
 impl Backend {

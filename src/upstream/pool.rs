@@ -1,11 +1,12 @@
 //! Idle connections of one core to one backend, and the bound on connections of all cores.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::{Backend, Conn};
 use crate::base::Buf;
@@ -13,12 +14,18 @@ use crate::base::Buf;
 /// Many servers close a connection that was idle for 5 s: ours are not kept so long.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
-/// How many connections to a backend are open, and may be.
+/// How many connections to a backend are open, and may be; and where idle ones are.
 #[derive(Debug)]
 pub struct Slots {
     open: AtomicUsize,
     open_max: usize,
+    /// The idle connections of each core: one of them makes room for another core's.
+    idle: Mutex<Vec<Weak<Idle>>>,
+    freed: Notify,
 }
+
+/// One core's idle connections, the one used last at the end.
+type Idle = Mutex<Vec<Conn>>;
 
 /// One open connection, as counted.
 #[derive(Debug)]
@@ -31,27 +38,55 @@ impl Slots {
         Arc::new(Slots {
             open: AtomicUsize::new(0),
             open_max,
+            idle: Mutex::default(),
+            freed: Notify::new(),
         })
     }
 
-    fn take(self: &Arc<Self>) -> Option<Slot> {
+    /// A slot: a free one, or one that an idle connection gives up, or the next that is freed in time.
+    async fn take(self: &Arc<Self>, patience: Duration) -> Option<Slot> {
+        let wait = async {
+            loop {
+                let freed = self.freed.notified();
+                if let Some(slot) = self.try_take() {
+                    return slot;
+                }
+                freed.await;
+            }
+        };
+        match self.try_take() {
+            Some(slot) => Some(slot),
+            None => tokio::time::timeout(patience, wait).await.ok(),
+        }
+    }
+
+    fn try_take(self: &Arc<Self>) -> Option<Slot> {
         let free = |open| (open < self.open_max).then_some(open + 1);
-        self.open
+        while self
+            .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, free)
-            .ok()?;
+            .is_err()
+        {
+            // The last one out of its list frees its slot as it is dropped here.
+            self.pop_idle()?.close();
+        }
         Some(Slot(Arc::clone(self)))
     }
 
-    /// Whether every connection is in use or idle elsewhere.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.open.load(Ordering::Acquire) >= self.open_max
+    fn pop_idle(&self) -> Option<Conn> {
+        let lists = self.idle.lock();
+        lists.iter().filter_map(Weak::upgrade).find_map(|idle| {
+            let mut idle = idle.lock();
+            (!idle.is_empty()).then(|| idle.remove(0))
+        })
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        if self.0.open.fetch_sub(1, Ordering::AcqRel) == self.0.open_max {
+            self.0.freed.notify_waiters();
+        }
     }
 }
 
@@ -60,7 +95,7 @@ impl Drop for Slot {
 pub struct Pool {
     backend: Backend,
     slots: Arc<Slots>,
-    idle: Mutex<Vec<Conn>>,
+    idle: Arc<Idle>,
 }
 
 /// Why there is no connection.
@@ -78,11 +113,9 @@ impl Pool {
     /// A pool without connections.
     #[must_use]
     pub fn new(backend: Backend, slots: Arc<Slots>) -> Pool {
-        Pool {
-            backend,
-            slots,
-            idle: Mutex::new(Vec::new()),
-        }
+        let idle = Arc::new(Idle::default());
+        slots.idle.lock().push(Arc::downgrade(&idle));
+        Pool { backend, slots, idle }
     }
 
     /// The connection that was used last, if one is idle and still good.
@@ -98,12 +131,16 @@ impl Pool {
         None
     }
 
-    /// Connects anew.
+    /// Connects anew, within `connect_timeout` for a slot and again for the connection.
     ///
     /// # Errors
     /// [`NoConn`]; nothing was sent.
     pub async fn connect(&self) -> Result<Conn, NoConn> {
-        let slot = self.slots.take().ok_or(NoConn::Full)?;
+        let slot = self
+            .slots
+            .take(self.backend.connect_timeout)
+            .await
+            .ok_or(NoConn::Full)?;
         let stream = self.backend.connect().await?;
         Ok(Conn {
             stream,
@@ -115,17 +152,14 @@ impl Pool {
         })
     }
 
-    /// Whether a request that needs a connection would find none.
-    #[must_use]
-    pub fn is_exhausted(&self) -> bool {
-        self.slots.is_full() && self.idle.lock().is_empty()
-    }
-
     /// Takes a connection back whose last answer has come whole.
     pub fn put(&self, mut conn: Conn, now: Instant) {
         conn.reused = true;
         conn.idle_since = now;
         self.idle.lock().push(conn);
+        if self.slots.open.load(Ordering::Acquire) >= self.slots.open_max {
+            self.slots.freed.notify_waiters();
+        }
     }
 
     /// Closes those that have been idle for too long. Called about once a second.

@@ -28,15 +28,17 @@ pub const S3: &str = "S3: lower ones are refused at once";
 pub const RAISES_NOTHING: &str = "a refused request raises nothing";
 /// The door says what the core says, and a core at rest can be made again from its door.
 pub const DOOR_AND_CORE: &str = "the door and the core agree";
+/// The ledger isn't asked again for what it has just made durable: else a raise never ends.
+pub const ASKS_ONCE: &str = "what is durable is not asked for again";
 /// A raise that waits has someone who comes back to it.
 pub const NO_RAISE_IS_LEFT: &str = "no raise is left alone";
 /// A request that waits is woken when its fences open.
 pub const NO_REQUEST_SLEEPS: &str = "no request sleeps for ever";
-/// Where nothing more can happen, every request has ended and every fence is open.
+/// Where nothing more can happen, every request and every reset has ended, and every fence is open.
 pub const ALL_ENDS: &str = "everything comes to an end";
 
 /// The rules about steps; their places are the bits of [`State::broken`].
-pub const STEP_RULES: [&str; 7] = [PROMISE, F1, F2, F3, S1, S3, RAISES_NOTHING];
+pub const STEP_RULES: [&str; 8] = [PROMISE, F1, F2, F3, S1, S3, RAISES_NOTHING, ASKS_ONCE];
 
 impl State {
     /// Notes that a rule about steps was seen broken.
@@ -71,6 +73,7 @@ pub fn properties(world: &World) -> Vec<Property<World>> {
         }),
         Property::always(S3, |_, s: &State| s.keeps(S3)),
         Property::always(RAISES_NOTHING, |_, s: &State| s.keeps(RAISES_NOTHING)),
+        Property::always(ASKS_ONCE, |_, s: &State| s.keeps(ASKS_ONCE)),
         Property::always(DOOR_AND_CORE, |_, s: &State| s.fences.iter().all(agree)),
         Property::always(NO_RAISE_IS_LEFT, |_, s: &State| {
             (0..s.fences.len()).all(|at| is_looked_after(s, at))
@@ -142,7 +145,8 @@ fn no_request_sleeps(world: &World, state: &State) -> bool {
 
 fn all_ends(world: &World, state: &State) -> bool {
     let ended = state.flights.iter().all(|f| matches!(f.phase, Phase::Ended(_)));
-    let open = state.fences.iter().all(|f| f.core.step() == Step::Open);
+    let rests = |f: &Fence| f.core.step() == Step::Open && f.resetting.is_none();
+    let open = state.fences.iter().all(rests);
     if (ended && open) || state.broken != 0 {
         return true;
     }

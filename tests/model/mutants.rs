@@ -1,4 +1,4 @@
-//! The rules that a broken shell breaks, one each. `steps.rs` asks for them where the rule stands.
+//! The rules that a broken shell breaks, one each. `shell.rs` and `restart.rs` ask for them where the rule stands.
 
 /// One rule broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

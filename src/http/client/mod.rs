@@ -1,29 +1,33 @@
 //! One client connection: its requests one after the other, each down its line and up again.
+//! `refusal.rs` has what it is told where a request does not go through.
+
+mod refusal;
 
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
+use self::refusal::{Refusal, judged_answer};
 use super::alarm::Alarm;
 use super::answer::{Answer, decision};
 use super::exchange::{Ended, Exchange};
-use super::request::{Facts, Upload, skip_body};
+use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
-use crate::base::{Buf, Reason, Token};
+use crate::base::{Buf, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
-use crate::keeper::{Ask, Cut, Flight, Refused, Sighting};
+use crate::keeper::{Ask, Flight, Sighting};
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
-use crate::upstream::{Conn, NoConn};
+use crate::upstream::{Conn, NoConn, read_some};
 use crate::wire::http1::{
-    Forwarded, Framing, HeaderStorage, Upgrade, Version, find_head_end, parse_request, write_request_head,
+    Forwarded, Framing, HeaderStorage, Upgrade, find_head_end, parse_request, write_request_head,
 };
 
 /// A client connection.
@@ -68,19 +72,14 @@ enum Head {
     Refused(Box<Answer>),
 }
 
-/// A request that is refused, and what is known of it.
-struct Refusal {
-    answer: Answer,
-    facts: Option<Facts>,
-    rule: Option<usize>,
-}
-
 /// A request that goes on.
 struct Plan<'a> {
     facts: Facts,
     upload: Upload,
     rule: Option<&'a Rule>,
     bearing: Bearing,
+    /// It was the first to present its token.
+    raised: bool,
 }
 
 /// What the rules make of a request that goes on.
@@ -156,6 +155,11 @@ impl<'a> Client<'a> {
         let mut begun = (!self.side.inbox.is_empty()).then_some(since);
         let mut searched = 0;
         loop {
+            if matches!(self.side.inbox.filled(), b"\r\n") {
+                // Some old clients send an empty line after a body: that begins nothing.
+                self.side.inbox.clear();
+                (begun, searched) = (None, 0);
+            }
             if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
                 return if end > limits.max_header_bytes {
                     too_large()
@@ -182,8 +186,7 @@ impl<'a> Client<'a> {
                 };
             }
             self.core.lend(&mut self.side.inbox);
-            let (room, _) = self.side.inbox.room(limits.max_header_bytes.saturating_add(1));
-            match self.side.stream.try_read_buf(room) {
+            match read_some(&self.side.stream, &mut self.side.inbox, usize::MAX) {
                 Ok(0) => return Head::Ended,
                 Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -217,7 +220,7 @@ impl<'a> Client<'a> {
             Err(refusal) => return self.refuse(refusal).await,
         };
         let facts = plan.facts;
-        let mut flight = match self.admit(&plan).await {
+        let mut flight = match self.admit(&mut plan).await {
             Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
             Err(answer) => return self.refuse_plan(&plan, answer).await,
         };
@@ -229,7 +232,7 @@ impl<'a> Client<'a> {
         loop {
             let conn = match pooled.take() {
                 Some(conn) => conn,
-                None => match self.connect(&flight).await {
+                None => match self.connect(&flight, plan.raised).await {
                     Ok(conn) => conn,
                     Err(answer) => return self.refuse_plan(&plan, answer).await,
                 },
@@ -357,11 +360,12 @@ impl<'a> Client<'a> {
             upload,
             rule,
             bearing,
+            raised: false,
         })
     }
 
     /// Compares the tokens and waits where that is needed.
-    async fn admit(&mut self, plan: &Plan<'a>) -> Result<Flight<'a>, Answer> {
+    async fn admit(&mut self, plan: &mut Plan<'a>) -> Result<Flight<'a>, Answer> {
         let keeper = &self.gate.keeper;
         let decisions = self.gate.decisions(plan.rule);
         let rule = match (plan.bearing, plan.rule) {
@@ -399,12 +403,6 @@ impl<'a> Client<'a> {
             decisions.count(admitted);
             return Ok(flight);
         }
-        if self.core.pool.is_exhausted() {
-            return Err(Answer::new(
-                Reason::Overloaded,
-                "max_connections to the backend are in use",
-            ));
-        }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
         let alarm = &mut self.side.alarm;
@@ -416,6 +414,7 @@ impl<'a> Client<'a> {
         match outcome {
             Some(Ok(found)) => {
                 decisions.count(if found.raised { Decision::Raised } else { admitted });
+                plan.raised = found.raised;
                 Ok(found.flight)
             }
             Some(Err(refused)) => Err(self.refused_answer(refused)),
@@ -435,7 +434,7 @@ impl<'a> Client<'a> {
     }
 
     /// A new connection, unless the flight is cut meanwhile.
-    async fn connect(&mut self, flight: &Flight<'a>) -> Result<Conn, Answer> {
+    async fn connect(&mut self, flight: &Flight<'a>, raised: bool) -> Result<Conn, Answer> {
         let mut connecting = std::pin::pin!(self.core.pool.connect());
         let mut watch = flight.is_fenced_write().then(|| flight.watch());
         let outcome = poll_fn(|cx| {
@@ -449,8 +448,13 @@ impl<'a> Client<'a> {
         .await;
         match outcome {
             Some(Ok(conn)) => Ok(conn),
+            // `overloaded` says that nothing was raised.
             Some(Err(NoConn::Full)) => Err(Answer::new(
-                Reason::Overloaded,
+                if raised {
+                    Reason::UpstreamUnreachable
+                } else {
+                    Reason::Overloaded
+                },
                 "max_connections to the backend are in use",
             )),
             Some(Err(NoConn::Unreachable(error))) => {
@@ -463,161 +467,7 @@ impl<'a> Client<'a> {
             None => Err(self.cut_answer(flight.cut())),
         }
     }
-
-    fn refused_answer(&self, refused: Refused) -> Answer {
-        match refused {
-            Refused::Stale { index, highest } => self.stale_answer(index, highest),
-            Refused::Missing { index } => self.missing_answer(index),
-            Refused::Overloaded => Answer::new(Reason::Overloaded, "max_waiting requests wait already"),
-            Refused::Unstored => {
-                let mut answer = Answer::new(
-                    Reason::StoreUnavailable,
-                    "the store can't take the token now; it is tried again by itself",
-                );
-                self.name(&mut answer, 0);
-                answer
-            }
-        }
-    }
-
-    fn cut_answer(&self, cut: Cut) -> Answer {
-        match cut {
-            Cut::Stale { index, highest } => self.stale_answer(index, highest),
-            Cut::Fenced { index } => self.missing_answer(index),
-            Cut::Reset => Answer::new(Reason::Draining, "an operator resets the mark of this resource"),
-            Cut::NotOwner => Answer::new(Reason::NotOwner, "this instance does not own the fences any more"),
-        }
-    }
-
-    fn stale_answer(&self, index: usize, highest: Token) -> Answer {
-        let mut answer = Answer::new(Reason::StaleToken, "");
-        self.name(&mut answer, index);
-        if let Some(claim) = self.scratch.claim(index) {
-            answer.highest = Some(claim.format.show(highest).to_string());
-        }
-        answer.detail = format!(
-            "token {} is lower than {}, the highest seen for {}",
-            answer.token.as_deref().unwrap_or_default(),
-            answer.highest.as_deref().unwrap_or_default(),
-            answer.resource.as_deref().unwrap_or_default()
-        );
-        answer
-    }
-
-    fn missing_answer(&self, index: usize) -> Answer {
-        let mut answer = Answer::new(Reason::MissingToken, "the resource is fenced, and no token came");
-        self.name(&mut answer, index);
-        answer
-    }
-
-    /// Says which resource and token an answer is about.
-    fn name(&self, answer: &mut Answer, index: usize) {
-        if let Some(claim) = self.scratch.claim(index) {
-            answer.resource = Some(claim.resource.to_owned());
-            answer.token = claim.token.map(|token| claim.format.show(token).to_string());
-        }
-    }
-
-    /// Refuses a request whose body may be under way already.
-    async fn refuse_plan(&mut self, plan: &Plan<'a>, answer: Answer) -> Next {
-        let mut facts = plan.facts;
-        self.forget_head(facts);
-        facts.head_len = 0;
-        if plan.upload.is_done() {
-            facts.framing = Framing::None;
-        } else {
-            // A part of the body was taken already: where it ends can't be told from its framing alone.
-            facts.framing = Framing::UntilClose;
-        }
-        self.refuse(Refusal {
-            answer,
-            facts: Some(facts),
-            rule: plan.rule.map(|rule| rule.index),
-        })
-        .await
-    }
-
-    /// Gives the gate's own answer. A body that is still to come closes the connection after it.
-    async fn refuse(&mut self, refusal: Refusal) -> Next {
-        let Refusal {
-            mut answer,
-            facts,
-            rule,
-        } = refusal;
-        let gate = self.gate;
-        let rule = rule.map(|index| &gate.listener.rules.rules[index]);
-        if let Some(decision) = decision(answer.reason) {
-            gate.decisions(rule).count(decision);
-        }
-        if answer.rule.is_none() {
-            answer.rule = rule.map(|rule| rule.name.to_string());
-        }
-        let (version, head_only) =
-            facts.map_or((Version::V11, false), |facts| (facts.version, facts.head_only));
-        let whole = facts.is_some_and(|facts| {
-            if facts.head_len > 0 {
-                self.side.inbox.consume(facts.head_len);
-            }
-            skip_body(
-                facts.framing,
-                gate.listener.limits.max_header_bytes,
-                &mut self.side.inbox,
-            )
-        });
-        answer.conditional = facts.is_some_and(|facts| facts.conditional);
-        let keep = whole && facts.is_some_and(|facts| facts.keep_alive) && !gate.is_closing();
-        tracing::info!(
-            listener = &*gate.listener.name,
-            reason = answer.reason.as_str(),
-            status = answer.status(),
-            resource = answer.resource.as_deref().unwrap_or_default(),
-            token = answer.token.as_deref().unwrap_or_default(),
-            highest = answer.highest.as_deref().unwrap_or_default(),
-            detail = answer.detail,
-            "refused"
-        );
-        let Side { reply, outbox, .. } = &mut self.side;
-        outbox.clear();
-        reply.clear();
-        self.core.lend(reply);
-        answer.write(reply.end(), version, head_only, !keep);
-        if !self.flush().await {
-            return Next::Reset;
-        }
-        match (keep, whole) {
-            (true, _) => Next::Request,
-            (false, true) => Next::Close,
-            (false, false) => Next::Linger,
-        }
-    }
-
-    /// Sends what is in the reply. False where the client does not take it.
-    async fn flush(&mut self) -> bool {
-        let Side {
-            stream, reply, alarm, ..
-        } = &mut self.side;
-        let deadline = Instant::now() + FLUSH_MAX;
-        while !reply.is_empty() {
-            match stream.try_write(reply.filled()) {
-                Ok(taken) => reply.consume(taken),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready = poll_fn(|cx| match stream.poll_write_ready(cx) {
-                        Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
-                        Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
-                    });
-                    if !ready.await {
-                        return false;
-                    }
-                }
-                Err(_) => return false,
-            }
-        }
-        true
-    }
 }
-
-/// How long a client may take to accept an answer of the gate's own.
-const FLUSH_MAX: Duration = Duration::from_secs(10);
 
 fn sighted(sighting: Sighting) -> Decision {
     match sighting {
@@ -627,15 +477,6 @@ fn sighted(sighting: Sighting) -> Decision {
         Sighting::Missing => Decision::Missing,
         Sighting::Passed => Decision::Passed,
     }
-}
-
-fn judged_answer(refusal: &rules::Refusal<'_>, scratch: &Scratch) -> Answer {
-    let mut answer = Answer::new(refusal.reason, refusal.detail);
-    if let Some(claim) = refusal.claim.and_then(|index| scratch.claim(index)) {
-        answer.resource = Some(claim.resource.to_owned());
-        answer.token = claim.token.map(|token| claim.format.show(token).to_string());
-    }
-    answer
 }
 
 fn too_large() -> Head {

@@ -1,0 +1,207 @@
+//! Keeps other sites' pages out. A page in an operator's browser can send requests to loopback, and by a name that
+//! it points there (DNS rebinding) even read the answers. What gives it away is the Host that its browser names,
+//! and the Origin that its browser adds.
+
+use std::net::IpAddr;
+
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::problem::Problem;
+
+/// Refuses what a foreign page could have sent, and marks every answer as not to be kept or guessed at.
+pub(super) async fn guard(request: Request, next: Next) -> Response {
+    let mut response = match check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+fn check(request: &Request) -> Result<(), Problem> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    // Probes and scrapers name the host as they like, and learn nothing about a resource.
+    if reads && !request.uri().path().starts_with("/api/") {
+        return Ok(());
+    }
+    let host = named_host(request)?;
+    if reads {
+        return Ok(());
+    }
+    let headers = request.headers();
+    check_origin(headers, &host)?;
+    if !is_json(headers) {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "bad-request",
+            "send JSON, with Content-Type: application/json",
+        ));
+    }
+    Ok(())
+}
+
+/// The one authority that the request names, if it is this machine.
+fn named_host(request: &Request) -> Result<Authority, Problem> {
+    let refused = |detail: &str| Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail);
+    let mut fields = request.headers().get_all(header::HOST).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Err(refused("name one Host"));
+    };
+    let host = field
+        .to_str()
+        .ok()
+        .and_then(|text| text.parse::<Authority>().ok());
+    let Some(host) = host.filter(is_this_machine) else {
+        return Err(refused(
+            "the Host is not this machine: use localhost or a loopback address",
+        ));
+    };
+    if request.uri().authority().is_some_and(|named| *named != host) {
+        return Err(refused("the target and the Host name different hosts"));
+    }
+    Ok(host)
+}
+
+/// The port is left open: an operator may come through a tunnel.
+fn is_this_machine(authority: &Authority) -> bool {
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let named = host.eq_ignore_ascii_case("localhost");
+    !authority.as_str().contains('@') && (named || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+}
+
+/// Only a page of this very address may send; programs send no Origin.
+fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
+    let own = format!("http://{host}");
+    let foreign = headers
+        .get_all(header::ORIGIN)
+        .iter()
+        .any(|origin| !origin.as_bytes().eq_ignore_ascii_case(own.as_bytes()));
+    if foreign {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "not-allowed",
+            "the Origin is another site",
+        ));
+    }
+    Ok(())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    kind.is_some_and(|kind| {
+        let essence = kind.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case("application/json")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+
+    use super::check;
+
+    fn judged(method: &str, path: &str, fields: &[(&str, &str)]) -> StatusCode {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        match check(&request.body(Body::empty()).unwrap()) {
+            Ok(()) => StatusCode::OK,
+            Err(problem) => problem.into_response().status(),
+        }
+    }
+
+    const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
+
+    #[test]
+    fn a_page_of_another_site_can_neither_send_nor_read() {
+        let raise = "/api/v1/fences/raise";
+        for host in [
+            "evil.example",
+            "evil.example:9901",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1:9901",
+            "a@localhost",
+            "",
+        ] {
+            assert_eq!(
+                judged("POST", raise, &[("host", host), JSON]),
+                StatusCode::FORBIDDEN,
+                "{host:?}"
+            );
+            assert_eq!(
+                judged("GET", "/api/v1/fences", &[("host", host)]),
+                StatusCode::FORBIDDEN,
+                "{host:?}"
+            );
+        }
+        for origin in [
+            "http://evil.example",
+            "null",
+            "http://localhost:1",
+            "https://localhost:9901",
+            "",
+        ] {
+            let fields = [("host", "localhost:9901"), ("origin", origin), JSON];
+            assert_eq!(
+                judged("POST", raise, &fields),
+                StatusCode::FORBIDDEN,
+                "{origin:?}"
+            );
+        }
+        assert_eq!(judged("POST", raise, &[JSON]), StatusCode::FORBIDDEN);
+    }
+
+    #[test]
+    fn programs_and_the_own_page_may_send_json_only() {
+        for host in [
+            "localhost:9901",
+            "LocalHost",
+            "127.0.0.1:8000",
+            "127.9.9.9",
+            "[::1]:9901",
+        ] {
+            assert_eq!(
+                judged("POST", "/x", &[("host", host), JSON]),
+                StatusCode::OK,
+                "{host}"
+            );
+        }
+        let own = [
+            ("host", "localhost:9901"),
+            ("origin", "http://localhost:9901"),
+            JSON,
+        ];
+        assert_eq!(judged("POST", "/x", &own), StatusCode::OK);
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "application/jsonx",
+        ] {
+            let fields = [("host", "localhost"), ("content-type", kind)];
+            assert_eq!(
+                judged("POST", "/x", &fields),
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "{kind}"
+            );
+        }
+        assert_eq!(
+            judged("GET", "/readyz", &[("host", "gate.internal:9901")]),
+            StatusCode::OK
+        );
+    }
+}

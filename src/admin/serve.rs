@@ -1,0 +1,71 @@
+//! The admin address's socket: its connections are few, bounded, and none of them outlives the stop for long.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{Admin, router};
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// How many connections there may be at once; more wait in the kernel.
+const CONNECTIONS_MAX: usize = 256;
+/// How long a head may take, and how long a connection may stand idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long nothing is accepted where the system refused to: it has no more files, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves the admin address until `stop` is ready, then lets the requests that are under way finish.
+pub async fn serve(listener: TcpListener, admin: Admin, stop: impl Future<Output = ()> + Send + 'static) {
+    let router = router(admin);
+    let mut connections = JoinSet::new();
+    let (closing, closed) = watch::channel(());
+    tokio::pin!(stop);
+    loop {
+        // Whichever branch wins, the others lose nothing: each can be asked again.
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_ended) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, peer)) => {
+                    connections.spawn(connection(stream, peer, router.clone(), closed.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin address can't accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+    drop(closing);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, mut closed: watch::Receiver<()>) {
+    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        _ = closed.changed() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection of the admin address broke");
+    }
+}

@@ -1,0 +1,300 @@
+//! `fencegate fences`: looks at the fences of a running gate and changes them, by its admin address. It opens no
+//! store. Lowering is asked for twice.
+
+mod client;
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use self::client::{Client, Reply, encoded};
+use self::table::plain;
+
+/// What is asked for, and where.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+    /// The admin address of the running gate [default: 127.0.0.1:9901].
+    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "config")]
+    admin: Option<String>,
+    /// Takes the admin address from this configuration.
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the answer as it came.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// List fences in the order of their names.
+    List {
+        /// Only those whose names start so.
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Only those that come after this name.
+        #[arg(long)]
+        after: Option<String>,
+        /// At most so many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        limit: u64,
+        /// All of them, page by page.
+        #[arg(long, conflicts_with = "limit")]
+        all: bool,
+    },
+    /// Show one fence.
+    Show {
+        /// The resource.
+        name: String,
+    },
+    /// Raise a fence: older holders are shut out once this returns.
+    Raise {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Set a fence, also down: tokens from the new mark on are let in again.
+    Reset {
+        #[command(flatten)]
+        target: Target,
+        /// Why; it stands in the audit trail.
+        #[arg(long)]
+        reason: String,
+        /// Do it without asking.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// List the latest resets, the newest first.
+    Audit {
+        /// At most so many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        limit: u64,
+    },
+}
+
+#[derive(clap::Args)]
+struct Target {
+    /// The resource.
+    name: String,
+    /// The token, in the resource's format.
+    token: String,
+    /// How the token is written, where no rule or earlier token tells: integer, hex or pair.
+    #[arg(long)]
+    format: Option<String>,
+    /// How long to wait for older writes; what was asked for goes on after that.
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    timeout: String,
+}
+
+/// Why it was not done, and the exit code.
+pub(super) struct Failed {
+    code: u8,
+    message: String,
+}
+
+/// Does what was asked for.
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    let address = match (&arguments.admin, &arguments.config) {
+        (Some(address), _) => address.clone(),
+        (None, Some(path)) => match super::load(path) {
+            Ok((config, _warnings)) => config.admin.bind.to_string(),
+            Err(code) => return code,
+        },
+        (None, None) => ADMIN.into(),
+    };
+    let client = match Client::new(&address) {
+        Ok(client) => client,
+        Err(failed) => return failed.tell(),
+    };
+    let session = Session {
+        client,
+        json: arguments.json,
+    };
+    match session.execute(&arguments.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => failed.tell(),
+    }
+}
+
+struct Session {
+    client: Client,
+    json: bool,
+}
+
+impl Session {
+    fn execute(&self, verb: &Verb) -> Result<(), Failed> {
+        match verb {
+            Verb::List {
+                prefix,
+                after,
+                limit,
+                all,
+            } => self.list(prefix, after.clone(), if *all { 1000 } else { *limit }, *all),
+            Verb::Show { name } => self.show(name),
+            Verb::Raise { target } => self.raise(target),
+            Verb::Reset { target, reason, yes } => self.reset(target, reason, *yes),
+            Verb::Audit { limit } => self.audit(*limit),
+        }
+    }
+
+    fn list(&self, prefix: &str, mut after: Option<String>, limit: u64, all: bool) -> Result<(), Failed> {
+        let mut rows = Vec::new();
+        loop {
+            let after_part = after
+                .as_deref()
+                .map_or_else(String::new, |name| format!("&after={}", encoded(name)));
+            let path = format!("{FENCES}?prefix={}&limit={limit}{after_part}", encoded(prefix));
+            let page = self.get(&path)?;
+            if self.json {
+                print(&page.text)?;
+            }
+            rows.extend(fences_of(&page)?.iter().map(table::row));
+            after = page.value["next"].as_str().map(String::from);
+            if after.is_none() || !all {
+                break;
+            }
+        }
+        if !self.json {
+            print(&table::fences(rows))?;
+        }
+        if let Some(after) = after {
+            eprintln!("there are more after {}: list them with --all", plain(&after));
+        }
+        Ok(())
+    }
+
+    fn show(&self, name: &str) -> Result<(), Failed> {
+        let (reply, fence) = self.look(name)?;
+        match fence {
+            Some(_) if self.json => print(&reply.text),
+            Some(fence) => print(&table::fence(&fence)),
+            None => Err(Failed::now(format!("no token was seen for {}", plain(name)))),
+        }
+    }
+
+    fn raise(&self, target: &Target) -> Result<(), Failed> {
+        let reply = self.order(&format!("{FENCES}/raise"), target.order(), &target.timeout)?;
+        if self.json {
+            return print(&reply.text);
+        }
+        print(&table::fence(&reply.value))
+    }
+
+    fn reset(&self, target: &Target, reason: &str, yes: bool) -> Result<(), Failed> {
+        let (_, fence) = self.look(&target.name)?;
+        if !yes {
+            eprintln!("{}", table::plan(&target.name, &target.token, fence.as_ref()));
+            if !is_confirmed()? {
+                return Err(Failed::wrong("nothing was changed; say --yes to do it"));
+            }
+        }
+        let mut order = target.order();
+        order["reason"] = reason.into();
+        let reply = self.order(&format!("{FENCES}/reset"), order, &target.timeout)?;
+        if self.json {
+            return print(&reply.text);
+        }
+        let before = reply.value["before"].as_str().unwrap_or("(none)");
+        let after = reply.value["after"].as_str().unwrap_or("?");
+        print(&format!("{}: {before} -> {after}", plain(&target.name)))
+    }
+
+    fn audit(&self, limit: u64) -> Result<(), Failed> {
+        let reply = self.get(&format!("/api/v1/audit?limit={limit}"))?;
+        if self.json {
+            return print(&reply.text);
+        }
+        let lines = reply.value["audit"].as_array().ok_or_else(unclear)?;
+        print(&table::audit(lines))
+    }
+
+    fn look(&self, name: &str) -> Result<(Reply, Option<Value>), Failed> {
+        let reply = self.get(&format!("{FENCES}?resource={}", encoded(name)))?;
+        let fence = fences_of(&reply)?.first().cloned();
+        Ok((reply, fence))
+    }
+
+    fn get(&self, path: &str) -> Result<Reply, Failed> {
+        self.client.call("GET", path, None, READ_PATIENCE)?.fine()
+    }
+
+    fn order(&self, path: &str, order: Value, timeout: &str) -> Result<Reply, Failed> {
+        let patience = crate::config::some_duration(timeout)
+            .map_err(|wrong| Failed::wrong(format!("--timeout: {wrong}")))?;
+        self.client
+            .call("POST", path, Some(order), patience + READ_PATIENCE)?
+            .fine()
+    }
+}
+
+impl Target {
+    fn order(&self) -> Value {
+        let mut order = json!({ "resource": self.name, "token": self.token, "timeout": self.timeout });
+        if let Some(format) = &self.format {
+            order["format"] = format.as_str().into();
+        }
+        order
+    }
+}
+
+impl Failed {
+    fn now(message: impl Into<String>) -> Failed {
+        Failed {
+            code: super::FAILED,
+            message: message.into(),
+        }
+    }
+
+    fn wrong(message: impl Into<String>) -> Failed {
+        Failed {
+            code: super::WRONG,
+            message: message.into(),
+        }
+    }
+
+    fn tell(&self) -> ExitCode {
+        eprintln!("{}", self.message);
+        ExitCode::from(self.code)
+    }
+}
+
+/// Whether a person at the terminal says so. Without a terminal nobody does.
+fn is_confirmed() -> Result<bool, Failed> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return Ok(false);
+    }
+    eprint!("Do it? Type yes: ");
+    let mut line = String::new();
+    input
+        .read_line(&mut line)
+        .map_err(|error| Failed::now(format!("the terminal can't be read: {error}")))?;
+    Ok(line.trim() == "yes")
+}
+
+/// To standard output; a reader that has gone is no failure.
+fn print(text: &str) -> Result<(), Failed> {
+    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failed::now(format!("standard output can't be written: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn fences_of(page: &Reply) -> Result<&Vec<Value>, Failed> {
+    page.value["fences"].as_array().ok_or_else(unclear)
+}
+
+fn unclear() -> Failed {
+    Failed::now("the answer is not one of fencegate's: is this its admin address?")
+}
+
+const ADMIN: &str = "127.0.0.1:9901";
+const FENCES: &str = "/api/v1/fences";
+/// How long an answer may take that waits for nothing.
+const READ_PATIENCE: Duration = Duration::from_secs(15);

@@ -1,0 +1,371 @@
+//! The keeper under many threads: real atomics, real locks, a ledger that is slow and sometimes fails. Each thread
+//! is a holder that raises, commits, settles, loses answers; shared witnesses say at once if a rule is broken.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use fencegate::base::{Token, TokenFormat};
+use fencegate::fence::Claim;
+use fencegate::keeper::{Admitted, Ask, Flight, Keeper, Marks, Refused, Room};
+use fencegate::ledger::{AuditEntry, Change, Done, Ledger, Mark, StoreError};
+use fencegate::observe::Metrics;
+
+const RESOURCES: [&str; 2] = ["orders", "users"];
+const SETTLE_AFTER: Duration = Duration::from_millis(3);
+
+/// A ledger that takes its time, answers from its own thread, and fails one time in `fails_one_in`.
+struct Slow {
+    queue: Mutex<mpsc::Sender<(Change, Done)>>,
+    marks: Arc<Mutex<HashMap<String, u128>>>,
+}
+
+impl Slow {
+    fn new(fails_one_in: u64) -> Slow {
+        let (queue, asked) = mpsc::channel::<(Change, Done)>();
+        let marks = Arc::new(Mutex::new(HashMap::new()));
+        let kept = Arc::clone(&marks);
+        thread::spawn(move || {
+            let mut random = Random(7);
+            for (change, done) in asked {
+                if random.below(4) == 0 {
+                    thread::yield_now();
+                }
+                if random.below(fails_one_in) == 0 {
+                    done(Err(StoreError::Failed("as scripted".into())));
+                    continue;
+                }
+                let (name, mark) = match change {
+                    Change::Raise { name, mark } | Change::Reset { name, mark, .. } => (name, mark),
+                };
+                kept.lock().unwrap().insert(name.to_string(), mark.token.0);
+                done(Ok(()));
+            }
+        });
+        Slow {
+            queue: Mutex::new(queue),
+            marks,
+        }
+    }
+}
+
+impl Ledger for Slow {
+    fn submit(&self, change: Change, done: Done) {
+        self.queue.lock().unwrap().send((change, done)).unwrap();
+    }
+
+    fn scan(&self, prefix: &str, _: Option<&str>, _: usize) -> Result<Vec<(String, Mark)>, StoreError> {
+        let mark = |token| Mark {
+            token: Token(token),
+            format: TokenFormat::Integer,
+            raised_at_ms: 0,
+        };
+        let marks = self.marks.lock().unwrap();
+        Ok(marks
+            .get(prefix)
+            .map(|token| (prefix.to_owned(), mark(*token)))
+            .into_iter()
+            .collect())
+    }
+
+    fn audit_trail(&self, _: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn hold_is_over(&self, _: Duration) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn close(&self, _: bool) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// A small generator with a seed: the same run again for the same seed, as far as threads allow.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls an admission on this thread, and gives up after `patience`.
+fn wait<'k>(
+    keeper: &'k Arc<Keeper>,
+    asks: &[Ask<'_>],
+    room: &Room,
+    patience: Duration,
+) -> Option<Result<Admitted<'k>, Refused>> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut admission = keeper.admit(asks, room, true);
+    let end = Instant::now() + patience;
+    loop {
+        if let Poll::Ready(outcome) = admission.poll(&mut context) {
+            return Some(outcome);
+        }
+        let left = end.checked_duration_since(Instant::now())?;
+        thread::park_timeout(left);
+    }
+}
+
+/// What must hold for one resource, watched from outside.
+#[derive(Default)]
+struct Witness {
+    /// The highest token that was let through.
+    let_through: AtomicU64,
+    /// Until when a lost write may still take effect.
+    doubt: Mutex<Option<(u64, Instant)>>,
+}
+
+impl Witness {
+    fn commits(&self, token: u64, resource: &str, marks: &Mutex<HashMap<String, u128>>) {
+        let before = self.let_through.fetch_max(token, Ordering::SeqCst);
+        assert!(
+            before <= token,
+            "F1: {resource}: {token} committed after {before}"
+        );
+        let durable = marks.lock().unwrap().get(resource).copied().unwrap_or(0);
+        assert!(
+            durable >= u128::from(token),
+            "S2: {resource}: {token} is let through, {durable} is durable"
+        );
+        if let Some((lost, until)) = *self.doubt.lock().unwrap() {
+            assert!(
+                lost >= token || Instant::now() >= until,
+                "S6: {resource}: {token} while {lost} is in doubt"
+            );
+        }
+    }
+
+    fn still(&self, token: u64, resource: &str) {
+        let now = self.let_through.load(Ordering::SeqCst);
+        assert_eq!(
+            now, token,
+            "F3: {resource}: {now} was let through while {token} was in flight"
+        );
+    }
+}
+
+struct World {
+    keeper: Arc<Keeper>,
+    marks: Arc<Mutex<HashMap<String, u128>>>,
+    witnesses: [Witness; 2],
+    issued: [AtomicU64; 2],
+    done: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// One step of one holder: presents a token, perhaps an old one, for one resource or both.
+fn step(world: &World, room: &Room, random: &mut Random) {
+    let both = random.below(5) == 0;
+    let first = random.below(2) as usize;
+    let touched: Vec<usize> = if both { vec![first, 1 - first] } else { vec![first] };
+    let tokens: Vec<u64> = touched
+        .iter()
+        .map(|at| match random.below(10) {
+            0 | 1 => world.issued[*at].fetch_add(1, Ordering::SeqCst) + 1,
+            2 => world.issued[*at].load(Ordering::SeqCst).saturating_sub(1).max(1),
+            _ => world.issued[*at].load(Ordering::SeqCst).max(1),
+        })
+        .collect();
+    let asks: Vec<Ask<'_>> = touched
+        .iter()
+        .zip(&tokens)
+        .map(|(at, token)| Ask {
+            name: RESOURCES[*at],
+            claim: Claim::Token(Token(u128::from(*token))),
+            format: TokenFormat::Integer,
+        })
+        .collect();
+    let flight = match world.keeper.quick(&asks, true) {
+        Some(flight) => flight,
+        None => match wait(&world.keeper, &asks, room, Duration::from_millis(20)) {
+            Some(Ok(admitted)) => admitted.flight,
+            Some(Err(_)) | None => return,
+        },
+    };
+    fly(
+        world,
+        flight.settles_after(SETTLE_AFTER),
+        &touched,
+        &tokens,
+        random,
+    );
+}
+
+fn fly(world: &World, mut flight: Flight<'_>, touched: &[usize], tokens: &[u64], random: &mut Random) {
+    if random.below(3) == 0 {
+        thread::yield_now();
+    }
+    if flight.commit().is_err() {
+        return;
+    }
+    if random.below(8) == 0 {
+        // The socket did not take the last byte.
+        flight.uncommit();
+        if flight.commit().is_err() {
+            return;
+        }
+    }
+    for (at, token) in touched.iter().zip(tokens) {
+        world.witnesses[*at].commits(*token, RESOURCES[*at], &world.marks);
+    }
+    if random.below(3) == 0 {
+        thread::yield_now();
+    }
+    for (at, token) in touched.iter().zip(tokens) {
+        world.witnesses[*at].still(*token, RESOURCES[*at]);
+    }
+    world.done.fetch_add(1, Ordering::Relaxed);
+    if random.below(40) == 0 {
+        for (at, token) in touched.iter().zip(tokens) {
+            *world.witnesses[*at].doubt.lock().unwrap() = Some((*token, Instant::now() + SETTLE_AFTER));
+        }
+        flight.lose();
+    } else {
+        flight.settle();
+    }
+}
+
+fn run(fails_one_in: u64, steps: u64) -> World {
+    let ledger = Slow::new(fails_one_in);
+    let marks = Arc::clone(&ledger.marks);
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(ledger),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let world = World {
+        keeper,
+        marks,
+        witnesses: Default::default(),
+        issued: Default::default(),
+        done: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let room = Room::new(64);
+    thread::scope(|scope| {
+        for seed in 1..=6 {
+            let (world, room) = (&world, &room);
+            scope.spawn(move || {
+                let mut random = Random(seed * 0x9E37_79B9);
+                let mut step_at = 0;
+                while step_at < steps && !world.stop.load(Ordering::Relaxed) {
+                    step(world, room, &mut random);
+                    step_at += 1;
+                }
+            });
+        }
+    });
+    world
+}
+
+fn steps() -> u64 {
+    if std::env::var_os("FENCEGATE_LONG").is_some() {
+        200_000
+    } else {
+        4_000
+    }
+}
+
+#[test]
+fn holders_on_many_threads_never_break_a_rule() {
+    let world = run(1_000_000, steps());
+    assert!(
+        world.done.load(Ordering::Relaxed) > steps() / 4,
+        "most holders get through"
+    );
+    assert_eq!(world.keeper.in_flight(), 0);
+}
+
+#[test]
+fn a_ledger_that_fails_now_and_then_breaks_no_rule_and_is_asked_again() {
+    let world = run(20, steps() / 10);
+    // The last raise of each resource goes on without anyone who waits for it.
+    let room = Room::new(1);
+    for (name, issued) in RESOURCES.iter().zip(&world.issued) {
+        let token = issued.load(Ordering::SeqCst);
+        let ask = [Ask {
+            name,
+            claim: Claim::Token(Token(u128::from(token + 1))),
+            format: TokenFormat::Integer,
+        }];
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            match wait(&world.keeper, &ask, &room, Duration::from_secs(5)) {
+                Some(Ok(_)) => break,
+                Some(Err(Refused::Unstored)) | None if Instant::now() < until => thread::yield_now(),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+    assert!(!world.keeper.store_is_failing());
+}
+
+#[test]
+fn what_is_refused_as_overloaded_raises_nothing() {
+    let ledger = Slow::new(1_000_000);
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(ledger),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let ask = |token| Ask {
+        name: "orders",
+        claim: Claim::Token(Token(token)),
+        format: TokenFormat::Integer,
+    };
+    let room = Room::new(1);
+    let first = wait(&keeper, &[ask(1)], &room, Duration::from_secs(5));
+    assert!(matches!(first, Some(Ok(Admitted { raised: true, .. }))));
+    let full = Room::new(0);
+    let refused = wait(&keeper, &[ask(2)], &full, Duration::from_secs(5));
+    assert!(matches!(refused, Some(Err(Refused::Overloaded))), "{refused:?}");
+    assert!(keeper.quick(&[ask(1)], true).is_some(), "1 is still the highest");
+}
+
+#[test]
+fn writes_without_a_token_leave_no_trace_of_a_resource() {
+    let ledger = Slow::new(1_000_000);
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(ledger),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let room = Room::new(1);
+    for n in 0..1_000 {
+        let name = format!("object/{n}");
+        let claim = Claim::Without { until_fenced: false };
+        let ask = [Ask {
+            name: &name,
+            claim,
+            format: TokenFormat::Integer,
+        }];
+        let Some(Ok(admitted)) = wait(&keeper, &ask, &room, Duration::from_secs(5)) else {
+            panic!("it passes")
+        };
+        let mut flight = admitted.flight;
+        flight.commit().unwrap();
+        flight.settle();
+    }
+    assert_eq!(keeper.fences(), 0);
+}
