@@ -152,6 +152,11 @@ impl Pool {
         })
     }
 
+    /// Whether a request would find a connection, or room for a new one, within `connect_timeout`.
+    pub async fn has_room(&self) -> bool {
+        !self.idle.lock().is_empty() || self.slots.take(self.backend.connect_timeout).await.is_some()
+    }
+
     /// Takes a connection back whose last answer has come whole.
     pub fn put(&self, mut conn: Conn, now: Instant) {
         conn.reused = true;

@@ -403,6 +403,10 @@ impl<'a> Client<'a> {
             decisions.count(admitted);
             return Ok(flight);
         }
+        // Before anything is raised: a request that is refused for this raises nothing (S7).
+        if !self.core.pool.has_room().await {
+            return Err(Answer::new(Reason::Overloaded, ALL_IN_USE));
+        }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
         let alarm = &mut self.side.alarm;
@@ -455,7 +459,7 @@ impl<'a> Client<'a> {
                 } else {
                     Reason::Overloaded
                 },
-                "max_connections to the backend are in use",
+                ALL_IN_USE,
             )),
             Some(Err(NoConn::Unreachable(error))) => {
                 tracing::warn!(listener = &*self.gate.listener.name, backend = %self.gate.listener.upstream, %error, "the backend can't be connected");
@@ -468,6 +472,8 @@ impl<'a> Client<'a> {
         }
     }
 }
+
+const ALL_IN_USE: &str = "max_connections to the backend are in use";
 
 fn sighted(sighting: Sighting) -> Decision {
     match sighting {
