@@ -171,28 +171,28 @@ fn backend_with(first: impl Fn(&mut std::net::TcpStream) + Send + Sync + 'static
     })
 }
 
-/// Asserts that the same token goes on, and that a raise waits until `settle_after` (1 s) after `since`.
+/// Asserts that the same token goes on, and that a raise waits until `settle_after` (2 s) after `since`.
 #[track_caller]
 fn is_in_doubt_since(gate: &Gate, since: Instant) {
     assert_eq!(gate.metric("fencegate_in_doubt_writes", &[]), 1.0);
     gate.send(put("/orders/1", 33).field("x-fine", "1")).is_ok();
     assert!(
-        since.elapsed() < Duration::from_millis(900),
+        since.elapsed() < Duration::from_millis(1900),
         "the machine is too slow for this test"
     );
     gate.send(put("/orders/1", 34)).is_ok();
     let waited = since.elapsed();
     assert!(
-        waited >= Duration::from_millis(950),
+        waited >= Duration::from_millis(1950),
         "the raise waited {waited:?}"
     );
-    assert!(waited < Duration::from_secs(5), "the raise waited {waited:?}");
+    assert!(waited < Duration::from_secs(10), "the raise waited {waited:?}");
     gate.send(put("/orders/1", 33)).is(412, "stale-token");
 }
 
 fn short_doubts() -> Setup {
     Setup::default()
-        .settle_after("1s")
+        .settle_after("2s")
         .upstream("response_timeout: 1s")
 }
 
@@ -375,7 +375,7 @@ fn a_write_whose_answer_is_lost_is_in_doubt() {
 fn a_write_whose_answer_does_not_come_in_time_is_in_doubt_and_its_connection_reset() {
     let (stub, gate) = start_with(
         Setup::default()
-            .settle_after("1s")
+            .settle_after("2s")
             .upstream("response_timeout: 200ms"),
     );
     let reply = gate.send(put("/orders/1", 33).field("x-stub-hold", "old"));
