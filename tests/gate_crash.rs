@@ -150,7 +150,7 @@ fn killed_after_the_commit_point_the_write_comes_before_the_next_holders() {
 
 #[test]
 fn killed_after_the_answer_a_raise_waits_and_the_same_token_does_not() {
-    let (_stub, mut gate) = settling("2s");
+    let (_stub, mut gate) = settling("4s");
     gate.send(put("/orders/1", 33)).is_ok();
     gate.kill();
     let since = Instant::now();
@@ -164,11 +164,11 @@ fn killed_after_the_answer_a_raise_waits_and_the_same_token_does_not() {
     gate.send(put("/orders/1", 32)).is(412, "stale-token");
     gate.send(ask("GET", "/orders/1")).is_ok();
     assert!(
-        since.elapsed() < Duration::from_millis(1900),
+        since.elapsed() < Duration::from_millis(3900),
         "the machine is too slow for this test"
     );
     let waited = raise(&gate, 34, since);
-    assert!(waited >= Duration::from_secs(2), "{waited:?}");
+    assert!(waited >= Duration::from_secs(4), "{waited:?}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_run_killed_within_its_wait_leaves_the_longer_one() {
 
 #[test]
 fn a_run_that_outlives_its_wait_leaves_its_own() {
-    let (_stub, mut gate) = settling("3s");
+    let (_stub, mut gate) = settling("6s");
     gate.send(put("/orders/1", 33)).is_ok();
     gate.kill();
     gate.setup.settle_after = "200ms".into();
@@ -230,7 +230,7 @@ fn a_run_that_outlives_its_wait_leaves_its_own() {
     gate.kill();
     gate.start();
     let waited = raise(&gate, 34, Instant::now());
-    assert!(waited < Duration::from_millis(2500), "{waited:?}");
+    assert!(waited < Duration::from_millis(5500), "{waited:?}");
 }
 
 // ---- S10: stops

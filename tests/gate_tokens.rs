@@ -477,6 +477,23 @@ fn writes_without_a_token_pass_until_the_resource_is_fenced() {
     gate.send(ask("PUT", "/users/1")).is_ok();
 }
 
+#[test]
+fn resources_that_never_saw_a_token_leave_nothing_behind() {
+    let (_stub, gate) = start_with(Setup::rules(&with(RULE, "missing: pass")));
+    let mut conn = Conn::open(gate.port);
+    for number in 0..300 {
+        conn.send(ask("PUT", &format!("/r{number}/1")).bytes());
+        conn.reply().is_ok();
+        conn.send(ask("GET", &format!("/r{number}/1")).bytes());
+        conn.reply().is_ok();
+        conn.send(ask("PUT", &format!("/r{number}/1")).token("x").bytes());
+        conn.reply().is(400, "malformed-token");
+    }
+    gate.send(put("/orders/1", 1)).is_ok();
+    assert_eq!(gate.metric("fencegate_fences", &[]), 1.0);
+    assert_eq!(gate.metric("fencegate_in_flight_writes", &[]), 0.0);
+}
+
 // ---- unmatched, observe
 
 #[test]

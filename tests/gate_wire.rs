@@ -958,3 +958,94 @@ fn many_connections_are_served_at_once() {
     assert!(results.lock().unwrap().iter().all(|status| *status == 200));
     assert_eq!(stub.look(|state| state.journal.len()), 1000);
 }
+
+#[test]
+fn requests_behind_a_long_chunked_body_are_answered_in_their_order() {
+    let (stub, gate) = start();
+    let mut conn = Conn::open(gate.port);
+    for size in [100_000, 600_000, 1_500_000] {
+        let first = ask("PUT", "/orders/1")
+            .token(33)
+            .body(vec![b'x'; size])
+            .chunked(700);
+        let rest = [
+            put("/orders/2", 33),
+            put("/orders/3", 32),
+            ask("GET", "/orders/2"),
+            put("/orders/4", 33).chunked(1),
+        ];
+        let mut writer = conn.stream.try_clone().unwrap();
+        let bytes: Vec<u8> = [first].iter().chain(&rest).flat_map(gate::Ask::bytes).collect();
+        let sender = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+        let statuses = [(); 5].map(|()| conn.reply().status);
+        assert_eq!(statuses, [200, 200, 412, 200, 200]);
+        sender.join().unwrap();
+        assert!(stub.look(|state| state.store["/orders/1"].len() == size));
+    }
+}
+
+#[test]
+fn a_client_that_ends_its_side_after_its_request_gets_its_answer() {
+    let (stub, gate) = start();
+    let mut old = Conn::open(gate.port);
+    old.send(put("/orders/1", 33).field("x-stub-hold", "old").bytes());
+    stub.wait_for_head(33);
+    old.end();
+    let mut new = Conn::open(gate.port);
+    new.send(put("/orders/1", 34).bytes());
+    gate.wait_until_stale("/orders/1", 33);
+    new.end();
+    stub.release("old");
+    for conn in [&mut old, &mut new] {
+        conn.reply().is_ok();
+        conn.is_closed();
+    }
+}
+
+#[test]
+fn heads_with_many_and_long_fields_pass_both_ways() {
+    let backend = RawBackend::start(|_, mut reader, mut writer| {
+        while let Ok(Some((request, _))) = read_request(&mut reader) {
+            let kept: Vec<&String> = request
+                .lines
+                .iter()
+                .filter(|line| line.starts_with("X-Many"))
+                .collect();
+            let mut answer = String::from("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n");
+            kept.iter().for_each(|line| answer += &format!("{line}\r\n"));
+            answer += &format!("X-Long: {}\r\n\r\n", "y".repeat(100_000));
+            writer.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let gate = Setup::default().start(backend.port);
+    let mut conn = Conn::open(gate.port);
+    for _ in 0..3 {
+        let mut request = put("/orders/1", 1);
+        for number in 0..200 {
+            request = request.field(&format!("X-Many-{number}"), "z".repeat(200));
+        }
+        conn.send(request.bytes());
+        let reply = conn.reply();
+        assert_eq!(
+            reply
+                .is_ok()
+                .head
+                .lines()
+                .filter(|line| line.starts_with("X-Many"))
+                .count(),
+            200
+        );
+        assert_eq!(reply.field("x-long").map(str::len), Some(100_000));
+    }
+}
+
+#[test]
+fn an_answer_is_seen_though_its_client_goes_on_sending_after_connection_close() {
+    let (_stub, gate) = start();
+    for _ in 0..20 {
+        let mut conn = Conn::open(gate.port);
+        conn.send(put("/orders/1", 33).field("Connection", "close").bytes());
+        let _closed_by_now = conn.try_send(vec![b'\n'; 100_000]);
+        conn.reply().is_ok();
+    }
+}

@@ -119,6 +119,34 @@ impl Apache {
         }
     }
 
+    /// Stops all its processes, and waits until each of their threads stands still: a signal takes its time.
+    fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let end = Instant::now() + gate::PATIENCE;
+        while !self.stands_still() {
+            assert!(Instant::now() < end, "Apache does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        let group = self.child.id().to_string();
+        let of_process = |entry: fs::DirEntry| fs::read_dir(entry.path().join("task")).into_iter().flatten();
+        let threads = fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .flat_map(of_process)
+            .flatten();
+        threads
+            .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+            .all(|stat| {
+                // After the name in brackets: state, parent, process group.
+                let mut words = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+                let state = words.next();
+                words.nth(1) != Some(group.as_str()) || state == Some("T")
+            })
+    }
+
     /// Signals all its processes.
     fn signal(&self, signal: i32) {
         let group = i32::try_from(self.child.id()).unwrap();
@@ -215,7 +243,7 @@ fn a_write_that_the_backend_had_not_read_when_the_gate_was_killed_never_comes_la
         let target = format!("/orders/{trial}");
         let (old, new) = (2 * trial + 1, 2 * trial + 2);
         is_written(&gate.send(ask("PUT", &target).token(old).body("0")));
-        apache.signal(libc::SIGSTOP);
+        apache.stop();
         let late = ask("PUT", &target)
             .token(old)
             .body(body(b'1', 2000))
