@@ -608,7 +608,7 @@ fn stray_bytes_after_an_answer_poison_nobody() {
 }
 
 #[test]
-fn with_all_connections_in_use_a_request_waits_for_one_and_says_in_the_end_whether_it_raised() {
+fn with_all_connections_in_use_a_request_waits_for_one_and_raises_nothing() {
     let setup = Setup::default()
         .upstream("max_connections: 1")
         .upstream("connect_timeout: 300ms");
@@ -619,14 +619,12 @@ fn with_all_connections_in_use_a_request_waits_for_one_and_says_in_the_end_wheth
     let reply = gate.send(put("/users/1", 5));
     reply.is(503, "overloaded");
     assert!(reply.field("retry-after").is_some());
-    let reply = gate.send(put("/users/1", 6));
-    reply.is(502, "upstream-unreachable");
-    assert_eq!(reply.json()["applied"], "no");
-    gate.send(put("/users/1", 5)).is(412, "stale-token");
+    gate.send(put("/users/1", 6)).is(503, "overloaded");
     stub.release("old");
     old.join().unwrap().unwrap().is_ok();
+    gate.send(put("/users/1", 5)).is_ok();
     gate.send(put("/users/1", 6)).is_ok();
-    assert_eq!(stub.tokens(), [5, 33, 6]);
+    assert_eq!(stub.tokens(), [5, 33, 5, 6]);
 }
 
 // ---- commit_point: first_byte

@@ -48,6 +48,9 @@ pub struct Conn {
     _slot: Slot,
 }
 
+/// From here on an idle connection is looked at by a system call before it is used.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// What became of an attempt to send.
 #[derive(Debug)]
 pub enum Sent {
@@ -139,9 +142,17 @@ impl Conn {
         if !self.inbox.is_empty() || self.idle_since.elapsed() > idle_max {
             return false;
         }
-        // The runtime knows already what the last poll of the kernel said; no system call where it is nothing.
+        // Used a moment ago: the runtime knows what the kernel said since, and looking costs no system call.
         let mut probe = [0u8; 1];
-        matches!(self.stream.try_read(&mut probe), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        let silent =
+            |read: io::Result<usize>| matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        if !silent(self.stream.try_read(&mut probe)) {
+            return false;
+        }
+        // After a pause the kernel is asked itself: a system call is cheap then, and a write on a closed connection
+        // is not.
+        let mut peeked = [std::mem::MaybeUninit::uninit(); 1];
+        self.idle_since.elapsed() < PAUSE || silent(SockRef::from(&self.stream).peek(&mut peeked))
     }
 
     /// Closes an idle connection in order, instead of resetting it.

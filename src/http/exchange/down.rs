@@ -139,7 +139,9 @@ impl<'k> Exchange<'_, 'k> {
         let version = self.facts.version;
         self.core.lend(&mut self.side.reply);
         if head.is_interim() {
-            let wanted = head.status != 100 || std::mem::take(&mut self.owes_continue);
+            // A client that does not read misses some of them; they must not pile up here.
+            let room = self.side.reply.len() < REPLY_MAX;
+            let wanted = room && (head.status != 100 || std::mem::take(&mut self.owes_continue));
             if wanted && version == Version::V11 && !self.client_gone {
                 let options = ResponseOptions {
                     client: version,
