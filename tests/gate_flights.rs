@@ -608,8 +608,9 @@ fn stray_bytes_after_an_answer_poison_nobody() {
 }
 
 #[test]
-fn with_all_connections_in_use_a_request_waits_for_one_and_raises_nothing() {
-    let setup = Setup::default()
+fn with_all_connections_in_use_a_request_waits_for_one_and_is_overloaded_only_if_it_has_not_raised() {
+    let rule = format!("{}        drain_timeout: 1s\n", gate::RULE);
+    let setup = Setup::rules(&rule)
         .upstream("max_connections: 1")
         .upstream("connect_timeout: 300ms");
     let (stub, gate) = start_with(setup);
@@ -619,12 +620,31 @@ fn with_all_connections_in_use_a_request_waits_for_one_and_raises_nothing() {
     let reply = gate.send(put("/users/1", 5));
     reply.is(503, "overloaded");
     assert!(reply.field("retry-after").is_some());
-    gate.send(put("/users/1", 6)).is(503, "overloaded");
+    gate.send(put("/users/1", 6)).is(503, "draining");
+    gate.send(put("/users/1", 5)).is(412, "stale-token");
     stub.release("old");
     old.join().unwrap().unwrap().is_ok();
-    gate.send(put("/users/1", 5)).is_ok();
     gate.send(put("/users/1", 6)).is_ok();
-    assert_eq!(stub.tokens(), [5, 33, 5, 6]);
+    assert_eq!(stub.tokens(), [5, 33, 6]);
+}
+
+#[test]
+fn stale_uploads_that_hold_every_connection_do_not_keep_the_new_holder_out() {
+    let (stub, gate) = start_with(Setup::default().upstream("max_connections: 4"));
+    let mut uploads: Vec<Conn> = (0..4)
+        .map(|n| {
+            let mut upload = Conn::open(gate.port);
+            upload.send(head("PUT", &format!("/orders/{n}"), Some(33), Some(100), &[]));
+            upload.send(vec![b'x'; 50]);
+            upload
+        })
+        .collect();
+    stub.wait(|state| state.arrived.len() == 4);
+    gate.send(put("/orders/new", 34)).is_ok();
+    for upload in &mut uploads {
+        upload.reply().is(412, "stale-token");
+    }
+    assert_eq!(stub.tokens(), [34]);
 }
 
 // ---- commit_point: first_byte

@@ -56,7 +56,9 @@ impl Facts {
                 8 => facts.conditional |= field.name.eq_ignore_ascii_case("if-match"),
                 13 => {
                     facts.conditional |= field.name.eq_ignore_ascii_case("if-none-match");
-                    facts.is_partial |= field.name.eq_ignore_ascii_case("content-range");
+                    // Some backends take `_` for `-`: written in place or not, the careful reading counts.
+                    facts.is_partial |= field.name.eq_ignore_ascii_case("content-range")
+                        || field.name.eq_ignore_ascii_case("content_range");
                 }
                 19 => facts.conditional |= field.name.eq_ignore_ascii_case("if-unmodified-since"),
                 _ => {}

@@ -131,16 +131,12 @@ impl Pool {
         None
     }
 
-    /// Connects anew, within `connect_timeout` for a slot and again for the connection.
+    /// Connects anew: waits up to `patience` for room, and up to `connect_timeout` for the connection.
     ///
     /// # Errors
     /// [`NoConn`]; nothing was sent.
-    pub async fn connect(&self) -> Result<Conn, NoConn> {
-        let slot = self
-            .slots
-            .take(self.backend.connect_timeout)
-            .await
-            .ok_or(NoConn::Full)?;
+    pub async fn connect(&self, patience: Duration) -> Result<Conn, NoConn> {
+        let slot = self.slots.take(patience).await.ok_or(NoConn::Full)?;
         let stream = self.backend.connect().await?;
         Ok(Conn {
             stream,
@@ -150,11 +146,6 @@ impl Pool {
             idle_since: Instant::now(),
             _slot: slot,
         })
-    }
-
-    /// Whether a request would find a connection, or room for a new one, within `connect_timeout`.
-    pub async fn has_room(&self) -> bool {
-        !self.idle.lock().is_empty() || self.slots.take(self.backend.connect_timeout).await.is_some()
     }
 
     /// Takes a connection back whose last answer has come whole.

@@ -232,7 +232,7 @@ impl<'a> Client<'a> {
         loop {
             let conn = match pooled.take() {
                 Some(conn) => conn,
-                None => match self.connect(&flight, plan.raised).await {
+                None => match self.connect(&flight, &plan).await {
                     Ok(conn) => conn,
                     Err(answer) => return self.refuse_plan(&plan, answer).await,
                 },
@@ -403,10 +403,6 @@ impl<'a> Client<'a> {
             decisions.count(admitted);
             return Ok(flight);
         }
-        // Before anything is raised: a request that is refused for this raises nothing (S7).
-        if !self.core.pool.has_room().await {
-            return Err(Answer::new(Reason::Overloaded, ALL_IN_USE));
-        }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
         let alarm = &mut self.side.alarm;
@@ -438,8 +434,16 @@ impl<'a> Client<'a> {
     }
 
     /// A new connection, unless the flight is cut meanwhile.
-    async fn connect(&mut self, flight: &Flight<'a>, raised: bool) -> Result<Conn, Answer> {
-        let mut connecting = std::pin::pin!(self.core.pool.connect());
+    ///
+    /// Where all are in use it waits for one. A raise comes first and cuts the uploads of older holders, so that
+    /// those can't keep a new holder out by holding every connection; and since it has raised, it waits as long as
+    /// it would for a drain.
+    async fn connect(&mut self, flight: &Flight<'a>, plan: &Plan<'a>) -> Result<Conn, Answer> {
+        let patience = match plan.rule {
+            Some(rule) if plan.raised => rule.drain_timeout,
+            _ => self.gate.listener.upstream.connect_timeout,
+        };
+        let mut connecting = std::pin::pin!(self.core.pool.connect(patience));
         let mut watch = flight.is_fenced_write().then(|| flight.watch());
         let outcome = poll_fn(|cx| {
             if let Some(watch) = &mut watch
@@ -454,12 +458,12 @@ impl<'a> Client<'a> {
             Some(Ok(conn)) => Ok(conn),
             // `overloaded` says that nothing was raised.
             Some(Err(NoConn::Full)) => Err(Answer::new(
-                if raised {
-                    Reason::UpstreamUnreachable
+                if plan.raised {
+                    Reason::Draining
                 } else {
                     Reason::Overloaded
                 },
-                ALL_IN_USE,
+                "max_connections to the backend are in use",
             )),
             Some(Err(NoConn::Unreachable(error))) => {
                 tracing::warn!(listener = &*self.gate.listener.name, backend = %self.gate.listener.upstream, %error, "the backend can't be connected");
@@ -472,8 +476,6 @@ impl<'a> Client<'a> {
         }
     }
 }
-
-const ALL_IN_USE: &str = "max_connections to the backend are in use";
 
 fn sighted(sighting: Sighting) -> Decision {
     match sighting {
