@@ -369,3 +369,52 @@ fn writes_without_a_token_leave_no_trace_of_a_resource() {
     }
     assert_eq!(keeper.fences(), 0);
 }
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicU64);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_request_that_leaves_late_takes_nobody_elses_place() {
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(Slow::new(1_000_000)),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let ask = |token| {
+        [Ask {
+            name: "orders",
+            claim: Claim::Token(Token(token)),
+            format: TokenFormat::Integer,
+        }]
+    };
+    let room = Room::new(8);
+    let (first, asks) = (Arc::new(Bell::default()), ask(1));
+    let waker = Waker::from(Arc::clone(&first));
+    let mut admission = keeper.admit(&asks, &room, true);
+    assert!(admission.poll(&mut Context::from_waker(&waker)).is_pending());
+    // The mark is durable and the fence at rest before the first request looks again.
+    while first.0.load(Ordering::SeqCst) == 0 || keeper.quick(&ask(1), true).is_none() {
+        thread::yield_now();
+    }
+    let upload = keeper.quick(&ask(1), true).expect("1 is open");
+    let (bell, mut watch) = (Arc::new(Bell::default()), upload.watch());
+    let waker = Waker::from(Arc::clone(&bell));
+    assert!(watch.poll_shut(&mut Context::from_waker(&waker)).is_pending());
+    drop(admission);
+
+    let raised = wait(&keeper, &ask(2), &room, Duration::from_secs(5));
+    assert!(matches!(raised, Some(Ok(_))));
+    assert_eq!(
+        bell.0.load(Ordering::SeqCst),
+        1,
+        "the upload of 1 is told at once"
+    );
+}

@@ -2,6 +2,7 @@
 //! be woken. Thrown away when the fence is at rest and nothing would be lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use tokio::sync::oneshot;
@@ -26,7 +27,6 @@ pub struct Slow {
     pub unstored: bool,
     pub reset: Option<PendingReset>,
     sleepers: Vec<Sleeper>,
-    next: u64,
 }
 
 /// A reset that is not durable yet.
@@ -44,9 +44,17 @@ struct Sleeper {
     waker: Waker,
 }
 
-/// A place in a fence's list of sleepers.
+/// A place in a fence's list of sleepers. Unique in the process: a slow state comes and goes, and whoever holds an
+/// old place must not be taken for someone in the new list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SleeperId(u64);
+
+impl SleeperId {
+    fn new() -> SleeperId {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        SleeperId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 impl Slow {
     fn new(core: Core) -> Slow {
@@ -59,7 +67,6 @@ impl Slow {
             unstored: false,
             reset: None,
             sleepers: Vec::new(),
-            next: 0,
         }
     }
 
@@ -78,8 +85,7 @@ impl Slow {
             old.waker.clone_from(waker);
             return;
         }
-        let new = SleeperId(self.next);
-        self.next += 1;
+        let new = SleeperId::new();
         *id = Some(new);
         self.sleepers.push(Sleeper {
             id: new,
