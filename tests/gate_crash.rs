@@ -467,3 +467,13 @@ fn a_taken_port_stops_the_start_and_leaves_the_store_clean() {
     assert!(said.contains(&other.port.to_string()), "{said}");
     start_waits_for_nothing(&mut gate, 34);
 }
+
+#[test]
+fn a_hangup_is_noted_and_ends_nothing() {
+    let (_stub, mut gate) = start_with(Setup::default());
+    gate.send(put("/orders/1", 33)).is_ok();
+    gate.signal(libc::SIGHUP);
+    gate.wait_for_log("SIGHUP");
+    gate.send(put("/orders/1", 33)).is_ok();
+    assert_eq!(gate.stop(), Some(0));
+}
