@@ -13,7 +13,7 @@ mod request;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -201,19 +201,7 @@ impl Idle {
 
 /// Serves one client connection until it ends.
 pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, stream: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
-    core.connections.fetch_add(1, Ordering::Relaxed);
-    let counted = Counted(&core);
     client::Client::new(&gate, &core, stream, peer, &idle)
         .serve()
         .await;
-    drop(counted);
-}
-
-/// Counts a connection out also where its task is ended.
-struct Counted<'a>(&'a Core);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
 }
