@@ -269,6 +269,63 @@ fn a_disk_that_went_back_to_an_earlier_commit_is_never_trusted_again() {
 }
 
 #[test]
+fn a_commit_whose_folder_goes_away_meanwhile_is_not_acknowledged() {
+    let place = tempfile::tempdir().unwrap();
+    let mut remote = Remote::start(place.path());
+    // No quiet moment's fsync is due after the start, so it is the commit's own.
+    remote.fail("M");
+    assert_eq!(remote.raise("a", 1), "failed");
+    assert_eq!(remote.raise("a", 1), "failed");
+    assert!(!remote.folder.exists());
+    fs::rename(place.path().join("store.away"), &remote.folder).unwrap();
+    assert_eq!(remote.raise("a", 2), "ok");
+    remote.kill_and_check();
+}
+
+#[test]
+fn a_recovery_never_puts_its_new_file_where_the_folder_is_another() {
+    let place = tempfile::tempdir().unwrap();
+    let mut remote = Remote::start(place.path());
+    assert_eq!(remote.raise("a", 1), "ok");
+    remote.fail("S");
+    assert_eq!(remote.raise("a", 2), "failed");
+    let away = place.path().join("away");
+    fs::rename(&remote.folder, &away).unwrap();
+    fs::create_dir(&remote.folder).unwrap();
+    remote.fail("-");
+    // A close tries at once.
+    assert_eq!(remote.raise("a", 3), "failed");
+    assert_eq!(remote.order("close"), "failed");
+    assert_eq!(fs::read_dir(&remote.folder).unwrap().count(), 0);
+    fs::remove_dir(&remote.folder).unwrap();
+    fs::rename(&away, &remote.folder).unwrap();
+    remote.kill_and_check();
+}
+
+#[test]
+fn a_recovery_goes_on_when_the_folder_is_back() {
+    let place = tempfile::tempdir().unwrap();
+    let mut remote = Remote::start(place.path());
+    assert_eq!(remote.raise("a", 1), "ok");
+    let inode = remote.inode();
+    remote.fail("S");
+    assert_eq!(remote.raise("a", 2), "failed");
+    let away = place.path().join("away");
+    fs::rename(&remote.folder, &away).unwrap();
+    remote.fail("-");
+    assert_eq!(remote.raise("a", 3), "failed");
+    fs::rename(&away, &remote.folder).unwrap();
+    remote.raise_until_taken("a", 4);
+    assert_ne!(remote.inode(), inode, "it goes on in a new file");
+    // And the new file is the one that has to stand there from now on.
+    fs::rename(&remote.folder, &away).unwrap();
+    assert_eq!(remote.raise("a", 5), "failed");
+    fs::rename(&away, &remote.folder).unwrap();
+    assert_eq!(remote.raise("a", 6), "ok");
+    remote.kill_and_check();
+}
+
+#[test]
 fn every_acknowledged_mark_survives_a_power_cut() {
     let place = ledger_common::fast_folder();
     let rounds = if long() { 500 } else { 25 };

@@ -99,7 +99,6 @@ impl Gate {
 pub struct Core {
     pool: Pool,
     spare: Mutex<Vec<Vec<u8>>>,
-    connections: AtomicU64,
 }
 
 /// Spare buffers that a core keeps.
@@ -121,7 +120,6 @@ impl Core {
         Arc::new(Core {
             pool: Pool::new(backend, Arc::clone(&gate.slots)),
             spare: Mutex::default(),
-            connections: AtomicU64::new(0),
         })
     }
 
@@ -133,12 +131,6 @@ impl Core {
     /// Closes all idle connections.
     pub fn close(&self) {
         self.pool.close();
-    }
-
-    /// Client connections that this core serves.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Relaxed)
     }
 
     /// Room for a connection that has something to read.

@@ -3,6 +3,7 @@
 //!
 //! What it refuses to do: start from marks that it can't prove to be all of what was acknowledged. Damage, a
 //! lost file, an older commit than the latest acknowledged one are errors at the start, each with the way out.
+//! And acknowledge what the next start would not find, because other files stand at the path by then.
 //! Called by the assembly of the server, and by `keeper/` through [`Ledger`].
 
 mod disk;
@@ -56,10 +57,13 @@ impl FileLedger {
             .sign()
             .map_err(|e| Trouble::from_write("write to the lock file", &e).at(path))?;
         let head = begin_run(&store, &before, settle_after).map_err(|trouble| trouble.at(&marks))?;
+        let disk = store.disk();
+        folder.stands(&disk).map_err(|trouble| trouble.at(path))?;
         let shared = Shared::new(store);
         let writer = Writer {
             shared: shared.clone(),
             folder,
+            disk,
             head,
             state: State::Open,
             witness_pending: false,

@@ -8,6 +8,7 @@
  *   R  one fsync fails with EIO, and what was durable before is lost as well
  *   P  "P SEED SKIP": after SKIP good fsyncs the power fails during one: of each page that was written since the
  *      last good one either the old or the new content is found, by chance
+ *   M  one fsync is good, and then the folder has another name, with ".away" behind it
  *   W  each write fails with EIO
  *   F  each write and each growth fails with ENOSPC
  */
@@ -118,15 +119,23 @@ static void cut_power(int fd, unsigned long seed) {
     for (;;) pause();
 }
 
+static void rename_folder(void) {
+    char away[4096];
+    const char *folder = getenv("FENCEGATE_FOLDER");
+    snprintf(away, sizeof away, "%s.away", folder);
+    if (rename(folder, away)) abort();
+}
+
 static unsigned long synced;
 
 static int sync_call(long number, int fd) {
     if (!ours(fd)) return syscall(number, fd);
     pthread_mutex_lock(&lock);
     char what = asked();
-    int once = what == 's' || what == 'R' || what == 'O';
-    int fails = what == 'S' || what == 'L' || (once && !used);
-    used = once && (used || fails);
+    int once = what == 's' || what == 'R' || what == 'O' || what == 'M';
+    int now = what == 'S' || what == 'L' || (once && !used);
+    int fails = now && what != 'M';
+    used = once && (used || now);
     int result = -1;
     unsigned long seed = 0, skip = 0;
     if (what == 'P' && sscanf(asked_for, "P %lu %lu", &seed, &skip) == 2 && synced++ >= skip) cut_power(fd, seed);
@@ -135,6 +144,7 @@ static int sync_call(long number, int fd) {
         result = syscall(number, fd);
         if (!result) remember(fd);
         if (!result && what == 'K') keep(fd);
+        if (now) rename_folder();
     } else if (what == 'O') {
         go_back(fd);
     } else if (what == 'L' || what == 'R') {

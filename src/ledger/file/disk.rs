@@ -6,9 +6,10 @@
 //! next one, or by a quiet moment, so it costs no raise a second fsync.
 //!
 //! After the first failed call nothing reaches the file any more: what a failed write or fsync has left is
-//! unknown, and the embedded store's own clean-up must not write over it. Called by `store.rs`.
+//! unknown, and the embedded store's own clean-up must not write over it. Called by `store.rs`; `writer.rs` keeps
+//! one to tell the file from another that stands in its place.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
@@ -54,17 +55,26 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Opens an existing file and reads our page: the file and its witness.
-    pub(super) fn open(path: &Path) -> Result<(Disk, u64), Trouble> {
+    /// Opens an existing file.
+    pub(super) fn open(path: &Path) -> Result<Disk, Trouble> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(path)
             .map_err(|e| Trouble::from_read("open it", &e))?;
-        let disk = Disk::locked(file)?;
-        let len = disk
-            .0
-            .file
+        Disk::locked(file)
+    }
+
+    /// The same file without the fault, to be read anew. Its lock is not let go in between.
+    pub(super) fn again(&self) -> Result<Disk, Trouble> {
+        let file = self.0.file.try_clone();
+        file.map(Disk::new)
+            .map_err(|e| Trouble::from_read("open it again", &e))
+    }
+
+    /// Reads our page: what the file is, and its witness.
+    pub(super) fn title(&self) -> Result<u64, Trouble> {
+        let len = self
             .metadata()
             .map_err(|e| Trouble::from_read("ask its size", &e))?
             .len();
@@ -73,12 +83,16 @@ impl Disk {
             return Err(Trouble::Damaged(format!("it is only {len} bytes long")));
         }
         let mut page = vec![0; PAGE];
-        disk.0
+        self.0
             .file
             .read_exact_at(&mut page, 0)
             .map_err(|e| Trouble::from_read("read it", &e))?;
-        let witness = read_page(&page)?;
-        Ok((disk, witness))
+        read_page(&page)
+    }
+
+    /// The open file's, wherever its name is by now.
+    pub(super) fn metadata(&self) -> io::Result<Metadata> {
+        self.0.file.metadata()
     }
 
     /// Notes that the commit with this number is durable and will be acknowledged.
@@ -107,10 +121,14 @@ impl Disk {
     /// A lock on the file itself too: the folder's lock file could have been removed by hand.
     fn locked(file: File) -> Result<Disk, Trouble> {
         lock_exclusively(&file)?;
-        Ok(Disk(Arc::new(Opened {
+        Ok(Disk::new(file))
+    }
+
+    fn new(file: File) -> Disk {
+        Disk(Arc::new(Opened {
             file,
             fault: Mutex::new(None),
-        })))
+        }))
     }
 
     fn usable(&self) -> Result<(), Trouble> {
@@ -152,7 +170,7 @@ pub(super) fn lock_exclusively(file: &File) -> Result<(), Trouble> {
 
 impl StorageBackend for Disk {
     fn len(&self) -> io::Result<u64> {
-        let len = self.0.file.metadata()?.len();
+        let len = self.metadata()?.len();
         Ok(len.saturating_sub(PAGE as u64))
     }
 
@@ -254,15 +272,19 @@ mod tests {
         (folder, path)
     }
 
+    fn witness(path: &std::path::Path) -> Result<u64, Trouble> {
+        Disk::open(path)?.title()
+    }
+
     #[test]
     fn the_latest_witness_is_read_and_the_one_before_where_it_is_damaged() {
         let (_folder, path) = made();
-        assert_eq!(Disk::open(&path).unwrap().1, 8);
+        assert_eq!(witness(&path).unwrap(), 8);
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.write_all_at(b"x", SLOTS[0] as u64).unwrap();
-        assert_eq!(Disk::open(&path).unwrap().1, 7);
+        assert_eq!(witness(&path).unwrap(), 7);
         file.write_all_at(b"x", SLOTS[1] as u64).unwrap();
-        assert!(matches!(Disk::open(&path), Err(Trouble::Damaged(_))));
+        assert!(matches!(witness(&path), Err(Trouble::Damaged(_))));
     }
 
     #[test]
@@ -273,7 +295,7 @@ mod tests {
         let sum = checksum(KIND_TITLE, &bytes[..TITLE - 8]);
         bytes[TITLE - 8..TITLE].copy_from_slice(&sum.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
-        assert!(matches!(Disk::open(&path), Err(Trouble::Version(9))));
+        assert!(matches!(witness(&path), Err(Trouble::Version(9))));
     }
 
     #[test]
@@ -285,19 +307,19 @@ mod tests {
             .unwrap()
             .set_len(PAGE as u64)
             .unwrap();
-        assert!(matches!(Disk::open(&path), Err(Trouble::Damaged(_))));
+        assert!(matches!(witness(&path), Err(Trouble::Damaged(_))));
     }
 
     #[test]
     fn after_a_fault_nothing_is_written_any_more() {
         let (_folder, path) = made();
-        let (disk, _) = Disk::open(&path).unwrap();
+        let disk = Disk::open(&path).unwrap();
         disk.seal(&Trouble::Full("no room".into()));
         assert!(matches!(disk.witness(9), Err(Trouble::Full(_))));
         assert!(disk.sync_data().is_err());
         assert!(disk.write(0, b"x").is_err());
         assert!(disk.set_len(0).is_err());
         drop(disk);
-        assert_eq!(Disk::open(&path).unwrap().1, 8);
+        assert_eq!(witness(&path).unwrap(), 8);
     }
 }

@@ -1,13 +1,15 @@
-//! The store's folder: its lock, the sign of earlier use, and the names of the files in it. A file gets its
-//! final name only when it is whole and on the disk. Called by `file.rs` and `writer.rs`.
+//! The store's folder: its lock, the sign of earlier use, the names of the files in it, and whether these are
+//! still the files that stand there. A file gets its final name only when it is whole and on the disk. Called by
+//! `file.rs` and `writer.rs`.
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::disk::lock_exclusively;
+use super::disk::{Disk, lock_exclusively};
 use super::trouble::{OpenError, Trouble};
 
 /// A locked folder; unlocked when dropped, and by the kernel when the process ends.
@@ -37,7 +39,7 @@ impl Folder {
         lock.read_to_end(&mut sign)
             .map_err(|e| Trouble::from_read("read it", &e).at(&file))?;
         let folder = Folder {
-            path: path.to_owned(),
+            path: fixed(path),
             lock,
             // Any content counts, also a sign that was half written.
             used_before: !sign.is_empty(),
@@ -71,8 +73,21 @@ impl Folder {
 
     /// Gives the new store, which is whole and synced, its final name.
     pub(super) fn publish(&self) -> io::Result<()> {
-        fs::rename(self.unfinished(), self.marks())?;
+        self.replace()?;
         self.sync()
+    }
+
+    /// The first half of [`Folder::publish`]: the name is there, but not yet on the disk.
+    pub(super) fn replace(&self) -> io::Result<()> {
+        fs::rename(self.unfinished(), self.marks())
+    }
+
+    /// Whether the lock and the marks that this instance holds are those that the next one would find. A folder
+    /// removed or renamed under a running instance leaves it files that nobody finds again, and no lock against
+    /// a second instance that starts with an empty store.
+    pub(super) fn stands(&self, marks: &Disk) -> Result<(), Trouble> {
+        stands(&self.path.join(LOCK), self.lock.metadata())?;
+        stands(&self.marks(), marks.metadata())
     }
 
     /// Writes the sign, after the marks are in place and before anything counts on them.
@@ -86,9 +101,38 @@ impl Folder {
         Ok(())
     }
 
-    fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// The path as it is now: a working directory that is renamed later must not hide that the path leads elsewhere.
+fn fixed(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path);
+    // Not where a folder above the working directory can't be passed.
+    let absolute = absolute.ok().filter(|absolute| absolute.is_dir());
+    absolute.unwrap_or_else(|| path.to_owned())
+}
+
+/// Whether the open file is the one that stands at the path. What can't be looked at does not.
+fn stands(path: &Path, open: io::Result<Metadata>) -> Result<(), Trouble> {
+    let what = match (open, fs::metadata(path)) {
+        (Err(error), _) => format!("the open file can't be looked at: {error}"),
+        (Ok(open), Ok(found)) if same(&open, &found) => return Ok(()),
+        (Ok(open), _) if open.nlink() == 0 => "the open file was removed".into(),
+        (Ok(_), Ok(_)) => "another file than the open one stands there".into(),
+        (Ok(_), Err(error)) => format!("the open file is not found there any more: {error}"),
+    };
+    let folder = path.parent().unwrap_or(path);
+    Err(Trouble::Displaced(format!(
+        "{}: {what}; the folder {} was removed, renamed or replaced under this running instance, or the file in it",
+        path.display(),
+        folder.display()
+    )))
+}
+
+fn same(open: &Metadata, found: &Metadata) -> bool {
+    open.nlink() > 0 && (open.dev(), open.ino()) == (found.dev(), found.ino())
 }
 
 fn make_durably(path: &Path) -> io::Result<()> {

@@ -38,10 +38,15 @@ impl Store {
         })
     }
 
-    /// Opens a store and reads every record of it: `on_mark` gets each mark, before the whole is known to be
-    /// good. An error means that none of them counts.
+    /// Opens a store as [`Store::read`] does.
     pub(super) fn open(path: &Path, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<(Store, Head), Trouble> {
-        let (disk, witness) = Disk::open(path)?;
+        Store::read(Disk::open(path)?, on_mark)
+    }
+
+    /// Reads every record of a store: `on_mark` gets each mark, before the whole is known to be good. An error
+    /// means that none of them counts.
+    pub(super) fn read(disk: Disk, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<(Store, Head), Trouble> {
+        let witness = disk.title()?;
         let store = Store {
             database: attach(&disk)?,
             disk,
@@ -53,6 +58,11 @@ impl Store {
                 Err(trouble)
             }
         }
+    }
+
+    /// The file it lies in.
+    pub(super) fn disk(&self) -> Disk {
+        self.disk.clone()
     }
 
     /// Applies the changes and the marker in one durable transaction.

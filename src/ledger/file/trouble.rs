@@ -77,6 +77,9 @@ pub(super) enum Trouble {
     /// Another format.
     #[error("format {0} instead of {VERSION}")]
     Version(u32),
+    /// Other files stand at the store's path, or none: what is written to the open ones may be found by nobody.
+    #[error("{0}")]
+    Displaced(String),
     /// Another process has it.
     #[error("another instance has it open")]
     InUse,
@@ -108,7 +111,7 @@ impl Trouble {
         let file = file.to_owned();
         match self {
             Trouble::Full(what) => OpenError::Full { file, what },
-            Trouble::Broken(what) => OpenError::Io { file, what },
+            Trouble::Broken(what) | Trouble::Displaced(what) => OpenError::Io { file, what },
             Trouble::Damaged(what) => OpenError::Damaged { file, what },
             Trouble::Version(found) => OpenError::Version { file, found },
             Trouble::InUse => OpenError::InUse {

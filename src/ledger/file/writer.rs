@@ -3,7 +3,10 @@
 //!
 //! It never acknowledges what is not durable and never trusts a file after a failed write or fsync: pages that
 //! the kernel has marked clean may never reach the disk. Such a file is read again from the disk, compared with
-//! what was acknowledged, and copied whole into a new one. Called by `file.rs`.
+//! what was acknowledged, and copied whole into a new one.
+//!
+//! Nor does it acknowledge where other files than the open ones stand at the path, or none; and it puts nothing
+//! there in their place. Called by `file.rs`.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::disk::forget_cache;
+use super::disk::{Disk, forget_cache};
 use super::folder::Folder;
 use super::record::{Head, ms_up};
 use super::store::{Store, Unfinished};
@@ -108,6 +111,8 @@ enum Work {
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) folder: Folder,
+    /// The file that has to stand at the path. Held also while the store is away, so that its lock stays.
+    pub(super) disk: Disk,
     /// What was acknowledged: the store must hold exactly this, or this and the one commit that was attempted.
     pub(super) head: Head,
     pub(super) state: State,
@@ -130,6 +135,8 @@ pub(super) struct Down {
     attempted: Option<Box<Head>>,
     /// True where the file itself can't be trusted to reach the disk.
     remake: bool,
+    /// True while other files stand at the path, or none, which has been said.
+    displaced: bool,
     retry_at: Instant,
     pause: Duration,
 }
@@ -164,7 +171,8 @@ impl Writer {
                 tracing::error!("a callback of the ledger panicked; this is a bug");
             }
         }
-        // For want of room the store was only closed; open again, it can at least be read.
+        // For want of room the store was only closed; open again, it can at least be read. And files that were
+        // gone for a moment may stand there again.
         if let State::Down(Down { remake: false, .. }) = self.state {
             let _ = self.come_back(false);
         }
@@ -197,6 +205,10 @@ impl Writer {
     /// One durable transaction: the changes, and the marker as it stands in `head`.
     fn commit(&mut self, head: &Head, batch: &[(Change, Done)]) -> Result<(), StoreError> {
         self.come_back(false)?;
+        if let Err(trouble) = self.folder.stands(&self.disk) {
+            let attempted = None;
+            return Err(self.go_down(Unfinished { trouble, attempted }));
+        }
         // What coming back has found counts, not what the caller saw.
         let head = Head {
             clean: head.clean,
@@ -208,6 +220,14 @@ impl Writer {
             Shelf::Open(store) => store.commit(&head, batch.iter().map(|(change, _)| change)),
             Shelf::Away(error) => return Err(error.clone()),
         };
+        // And after the fsync: what was moved away meanwhile is durable where nobody looks for it.
+        let result = result.and_then(|next| match self.folder.stands(&self.disk) {
+            Ok(()) => Ok(next),
+            Err(trouble) => Err(Unfinished {
+                trouble,
+                attempted: Some(Box::new(next)),
+            }),
+        });
         match result {
             Ok(next) => {
                 (self.on_commit)(started.elapsed());
@@ -237,15 +257,20 @@ impl Writer {
     fn go_down(&mut self, unfinished: Unfinished) -> StoreError {
         let Unfinished { trouble, attempted } = unfinished;
         let error = trouble.told();
-        let remake = !matches!(trouble, Trouble::Full(_));
-        tracing::warn!(file = %self.folder.marks().display(), %trouble, "a commit failed; raises are refused meanwhile");
+        let displaced = matches!(trouble, Trouble::Displaced(_));
+        if displaced {
+            say_displaced(&trouble);
+        } else {
+            tracing::warn!(file = %self.folder.marks().display(), %trouble, "a commit failed; raises are refused meanwhile");
+        }
         if let Some(store) = self.shared.take(error.clone()) {
             store.abandon(&trouble);
         }
         self.state = State::Down(Down {
             error: error.clone(),
             attempted,
-            remake,
+            remake: leaves_doubt(&trouble),
+            displaced,
             retry_at: Instant::now(),
             pause: PAUSE_MIN,
         });
@@ -265,7 +290,7 @@ impl Writer {
             State::Down(down) => down,
         };
         let known = [Some(self.head), down.attempted.as_deref().copied()];
-        match reopen(&self.folder, &known, down.remake) {
+        match reopen(&self.folder, &mut self.disk, &known, down.remake) {
             Ok((store, head)) => {
                 tracing::info!(file = %self.folder.marks().display(), "the store is back");
                 self.head = head;
@@ -275,8 +300,12 @@ impl Writer {
             }
             Err(trouble @ (Trouble::Damaged(_) | Trouble::Version(_))) => Err(self.give_up(&trouble)),
             Err(trouble) => {
-                // A call other than for want of room has failed: from here on the file can't be trusted.
-                down.remake |= !matches!(trouble, Trouble::Full(_));
+                let displaced = matches!(trouble, Trouble::Displaced(_));
+                if displaced && !down.displaced {
+                    say_displaced(&trouble);
+                }
+                down.displaced = displaced;
+                down.remake |= leaves_doubt(&trouble);
                 down.error = trouble.told();
                 down.retry_at = Instant::now() + down.pause;
                 down.pause = (down.pause * 2).min(PAUSE_MAX);
@@ -300,13 +329,35 @@ impl Writer {
     }
 }
 
-/// Opens the store again, reads all of it, and compares. With `remake` it goes on in a new file.
-fn reopen(folder: &Folder, known: &[Option<Head>], remake: bool) -> Result<(Store, Head), Trouble> {
-    let marks = folder.marks();
+/// True where a call has failed other than for want of room: from then on the file can't be trusted.
+fn leaves_doubt(trouble: &Trouble) -> bool {
+    !matches!(trouble, Trouble::Full(_) | Trouble::Displaced(_))
+}
+
+/// Once for each time that it happens: a person has to put the files back, or to stop this instance.
+fn say_displaced(trouble: &Trouble) {
+    tracing::error!(
+        %trouble,
+        "the store is not where it was; raises are refused until the same files stand there again. Put them back, \
+         or stop this instance (where the lock file alone is gone, start it again then); if the marks are lost: \
+         {WAY_OUT}"
+    );
+}
+
+/// Reads all of the store again, and compares. With `remake` it goes on in a new file, and `disk` becomes that.
+fn reopen(
+    folder: &Folder,
+    disk: &mut Disk,
+    known: &[Option<Head>],
+    remake: bool,
+) -> Result<(Store, Head), Trouble> {
+    folder.stands(disk)?;
     if remake {
-        forget_cache(&marks);
+        forget_cache(&folder.marks());
     }
-    let (store, found) = Store::open(&marks, &mut |_, _| ())?;
+    let again = disk.again()?;
+    *disk = again.clone();
+    let (store, found) = Store::read(again, &mut |_, _| ())?;
     if !known.contains(&Some(found)) {
         return Err(Trouble::Damaged(format!(
             "it holds commit {}, which is not the one that was acknowledged",
@@ -316,16 +367,21 @@ fn reopen(folder: &Folder, known: &[Option<Head>], remake: bool) -> Result<(Stor
     if !remake {
         return Ok((store, found));
     }
-    let made = remade(folder, &store, &found);
+    let made = remade(folder, disk, &store, &found);
     store.abandon(&Trouble::Broken("replaced by a new file".into()));
     made.map(|made| (made, found))
 }
 
-fn remade(folder: &Folder, store: &Store, head: &Head) -> Result<Store, Trouble> {
+fn remade(folder: &Folder, disk: &mut Disk, store: &Store, head: &Head) -> Result<Store, Trouble> {
     let failed = |e: std::io::Error| Trouble::from_write("put a new file in its place", &e);
     folder.discard_unfinished().map_err(failed)?;
     let made = store.copy_to(&folder.unfinished(), head)?;
-    folder.publish().map_err(failed)?;
+    // Again, because the copy took its time: a store must never appear where this one is gone.
+    folder.stands(disk)?;
+    folder.replace().map_err(failed)?;
+    // From here on it is the one that has to stand there, also if the folder's fsync fails.
+    *disk = made.disk();
+    folder.sync().map_err(failed)?;
     Ok(made)
 }
 
