@@ -91,6 +91,12 @@ impl Template {
         overlap(&self.atoms(fold_case), &other.atoms(fold_case))
     }
 
+    /// Whether a resource could get this name from the template. True where that can't be told for sure.
+    #[must_use]
+    pub fn could_name(&self, name: &str, fold_case: bool) -> bool {
+        fits(&self.atoms(fold_case), name)
+    }
+
     /// Whether a field of this name goes into the resource's name.
     pub(super) fn uses_header(&self, name: &str) -> bool {
         self.parts
@@ -333,6 +339,23 @@ enum Atom {
     Segment,
     /// One or more characters.
     Any,
+}
+
+/// Whether the text fits. `reached[i]` says that the elements before `i` have taken all that was read, each of
+/// them something.
+fn fits(atoms: &[Atom], text: &str) -> bool {
+    let mut reached = vec![false; atoms.len() + 1];
+    reached[0] = true;
+    for c in text.chars() {
+        for (i, atom) in atoms.iter().enumerate().rev() {
+            reached[i + 1] = match atom {
+                Atom::One(wanted) => reached[i] && *wanted == c,
+                hole => (reached[i] || reached[i + 1]) && takes(*hole, c),
+            };
+        }
+        reached[0] = false;
+    }
+    reached[atoms.len()]
 }
 
 /// Whether some text fits both. `ahead[i][j]` says so for the elements from `i` and from `j` on.

@@ -18,7 +18,7 @@ fn fence(resource: &str, header: &str, format: TokenFormat, path: &Pattern) -> F
     }
 }
 
-fn rule(path: &str, resource: &str) -> Rule {
+pub(super) fn rule(path: &str, resource: &str) -> Rule {
     let path = Pattern::parse(path).unwrap();
     Rule {
         name: "r".into(),
@@ -34,7 +34,7 @@ fn rule(path: &str, resource: &str) -> Rule {
     }
 }
 
-fn set(rules: Vec<Rule>) -> RuleSet {
+pub(super) fn set(rules: Vec<Rule>) -> RuleSet {
     RuleSet {
         rules: rules.into(),
         safe_methods: SAFE_METHODS.map(Box::from).into(),
