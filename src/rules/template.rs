@@ -13,6 +13,7 @@ use super::fold::{fold, folded};
 use super::path::{Segments, unhex};
 use super::pattern::Pattern;
 use crate::base::Reason;
+use crate::base::field::same_variable;
 
 /// How a rule names its resource.
 #[derive(Clone, Debug)]
@@ -234,12 +235,14 @@ fn push_host(host: &str, into: &mut String) -> Result<(), Unnamed> {
     Ok(())
 }
 
+/// Takes the one header field of this name. A name that a backend could read as this one counts as sent.
 fn push_header(fields: &[Header<'_>], name: &str, into: &mut String) -> Result<(), Unnamed> {
-    let mut found = fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name));
-    let first = found.next().ok_or((
+    let mut found = fields.iter().filter(|f| same_variable(f.name, name));
+    let first = found.clone().find(|f| f.name.eq_ignore_ascii_case(name)).ok_or((
         Reason::BadRequest,
         "a header field that names the resource is missing",
     ))?;
+    found.next();
     if found.next().is_some() {
         return Err((
             Reason::AmbiguousPath,
@@ -259,8 +262,8 @@ fn push_header(fields: &[Header<'_>], name: &str, into: &mut String) -> Result<(
     Ok(())
 }
 
-/// Takes the one query field of this name. A name in another letter case counts as sent, since some backends
-/// ignore case there; so does one behind a `;`, which some take for `&`.
+/// Takes the one query field of this name. One that some backend takes for it counts as sent (see [`same_key`]);
+/// so does one behind a `;`, which some take for `&`.
 fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed> {
     const TWICE: Unnamed = (
         Reason::AmbiguousPath,
@@ -276,7 +279,7 @@ fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed>
     for pair in query.split('&') {
         let (key, text) = pair.split_once('=').unwrap_or((pair, ""));
         let key = decode_query(key)?;
-        if key.eq_ignore_ascii_case(name) && value.replace((key == name, text)).is_some() {
+        if same_key(&key, name) && value.replace((key == name, text)).is_some() {
             return Err(TWICE);
         }
     }
@@ -290,6 +293,28 @@ fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed>
     check_value(&text)?;
     into.push_str(&text);
     Ok(())
+}
+
+/// Whether some backend could take a query field for another: letter case is ignored by some; others read `id[]`,
+/// `id[x]` and `[id]` as `id`, cut a name at a NUL, drop spaces at its ends, or make `_` of a dot, a space and `[`.
+fn same_key(key: &str, name: &str) -> bool {
+    let whole = |text: &'_ str| text.find('\0').unwrap_or(text.len());
+    let (key, name) = (&key[..whole(key)], &name[..whole(name)]);
+    same_plain(key.trim(), name.trim()) || same_plain(without_brackets(key), without_brackets(name))
+}
+
+fn without_brackets(text: &str) -> &str {
+    const BRACKETS: [char; 2] = ['[', ']'];
+    let text = text.trim().trim_start_matches(BRACKETS);
+    text[..text.find(BRACKETS).unwrap_or(text.len())].trim()
+}
+
+fn same_plain(a: &str, b: &str) -> bool {
+    let plain = |c: char| match c {
+        ' ' | '.' | '[' => '_',
+        c => c.to_ascii_lowercase(),
+    };
+    a.chars().map(plain).eq(b.chars().map(plain))
 }
 
 /// Percent-decodes a part of a query. A `+` is refused: to some backends it is a space.
