@@ -284,6 +284,11 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "must be a list of HTTP methods",
     );
     is_refused("[PUT, POST, PATCH, DELETE]", "[]", "empty list");
+    is_refused(
+        "[PUT, POST, PATCH, DELETE]",
+        "[\"*\"]",
+        "leave methods out of a rule's match",
+    );
     is_refused("[PUT, POST, PATCH, DELETE]", "[[PUT]]", "must be one value");
     is_refused("protocol: http", "forwarded: no", "neither true nor false");
     is_refused("protocol: http", "limits: { max_header_bytes: 64kb }", "64KiB");
