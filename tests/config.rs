@@ -284,6 +284,11 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "must be a list of HTTP methods",
     );
     is_refused("[PUT, POST, PATCH, DELETE]", "[]", "empty list");
+    is_refused(
+        "[PUT, POST, PATCH, DELETE]",
+        "[\"*\"]",
+        "leave methods out of a rule's match",
+    );
     is_refused("[PUT, POST, PATCH, DELETE]", "[[PUT]]", "must be one value");
     is_refused("protocol: http", "forwarded: no", "neither true nor false");
     is_refused("protocol: http", "limits: { max_header_bytes: 64kb }", "64KiB");
@@ -645,6 +650,97 @@ fn explain_says_the_rule_the_resource_the_token_and_why() {
 }
 
 #[test]
+fn explain_says_what_serve_refuses_before_any_rule() {
+    let file = File::with(SMALL);
+    let long = format!("X: {}", "x".repeat(65_536));
+    for (method, url, fields, words) in [
+        (
+            "PUT",
+            "/b/k",
+            &["Connection: upgrade", "Upgrade: x"][..],
+            "(upgrade-refused)|403",
+        ),
+        (
+            "PUT",
+            "/b/k",
+            &["Content-Length: 1", "Transfer-Encoding: chunked"],
+            "(bad-request)|400|together",
+        ),
+        (
+            "PUT",
+            "/b/k",
+            &["Content-Length: +1"],
+            "(bad-request)|400|plain number",
+        ),
+        ("PUT", "/b/k", &["Content_Length: 1"], "(bad-request)|400|_ for -"),
+        ("PUT", "/b/k", &["Expect: foo"], "(bad-request)|417"),
+        ("PUT", "/b/k", &["Connection: authorization"], "(bad-request)|400"),
+        ("PUT", "/b/k", &["A : 1"], "(bad-request)|400|followed by space"),
+        ("PUT", "/b k", &[], "(bad-request)|400|request line"),
+        (
+            "PUT",
+            "/b/k",
+            &["Host: a", "Host: a"],
+            "(bad-request)|400|more than one Host",
+        ),
+        ("PUT", "http://a@h/b", &[], "(bad-request)|400|Host"),
+        ("PUT", "/b/k", &[&long], "(bad-request)|431|max_header_bytes"),
+        ("TRACE", "/b/k", &[], "(bad-request)|501"),
+        ("CONNECT", "/b/k", &[], "(bad-request)|501"),
+    ] {
+        let mut arguments = vec![method, url, "-H", "Fencing-Token: 5"];
+        arguments.extend(fields.iter().flat_map(|field| ["-H", *field]));
+        let (code, out, err) = file.explain(&arguments);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{fields:?}");
+        let decision = out.lines().last().unwrap();
+        assert!(decision.starts_with("decision  refused "), "{fields:?}: {out}");
+        assert!(!out.contains("\nrule"), "no rule was asked: {out}");
+        for word in words.split('|') {
+            assert!(decision.contains(word), "{fields:?}, {word}: {out}");
+        }
+    }
+}
+
+#[test]
+fn explain_notes_what_the_backend_gets_in_another_form_and_nothing_else() {
+    let file = File::with(SMALL);
+    let notes = |url, fields: &[&str]| {
+        let mut arguments = vec!["PUT", url, "-H", "Fencing-Token: 5"];
+        arguments.extend(fields.iter().flat_map(|field| ["-H", *field]));
+        let (code, out, _) = file.explain(&arguments);
+        assert_eq!(code, Some(0));
+        assert!(out.contains("\ndecision  compared: "), "{out}");
+        let notes = out.lines().filter(|l| l.starts_with("note ")).map(str::to_owned);
+        notes.collect::<Vec<_>>()
+    };
+    assert!(
+        notes(
+            "http://h/b/k",
+            &["Content-Length: 1", "Expect: 100-continue", "X: 1"]
+        )
+        .is_empty()
+    );
+    assert!(notes("https://h/b/k", &["Host: h:443"]).is_empty());
+    let hop = notes(
+        "/b/k",
+        &[
+            "Connection: X-Hop, close",
+            "x-hop: 1",
+            "Upgrade: h2c",
+            "TE: trailers",
+        ],
+    );
+    assert_eq!(hop, ["note      not forwarded: Connection, x-hop, Upgrade, TE"]);
+    let chunked = notes("/b/k", &["Transfer-Encoding: chunked"]);
+    assert!(chunked.len() == 1 && chunked[0].contains("chunks"), "{chunked:?}");
+    let other = notes("http://127.0.0.1:8080/b/k", &["Host: store.test"]);
+    assert!(
+        other.len() == 1 && other[0].contains("(400): the Host differs"),
+        "{other:?}"
+    );
+}
+
+#[test]
 fn explain_takes_the_listener_at_the_urls_address() {
     let listener = SMALL.split_once("listeners:\n").unwrap().1;
     let second = listener
@@ -672,6 +768,8 @@ fn explain_takes_the_listener_at_the_urls_address() {
         &["GET", "/a#b"],
         &["G T", "/a"],
         &["GET", "/a", "-H", "no colon"],
+        &["GET", "/a", "-H", "A: 1\r\nB: 2"],
+        &["GET", "/a\r\nB: 2"],
     ] {
         let (code, out, err) = file.explain(arguments);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use crate::base::TokenFormat;
 use crate::config::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, Store, Upstream};
-use crate::rules::{FenceRule, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched};
+use crate::rules::{FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched};
 
 /// What the admin address tells of the configuration.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Effective {
     json: Value,
+    kinds: Kinds,
     format: Option<TokenFormat>,
 }
 
@@ -22,6 +23,7 @@ impl Effective {
     pub fn of(config: &Config) -> Effective {
         Effective {
             json: whole(config),
+            kinds: Kinds::of(config.listeners.iter().map(|listener| &*listener.rules)),
             format: agreed_format(config),
         }
     }
@@ -30,6 +32,12 @@ impl Effective {
     #[must_use]
     pub fn json(&self) -> &Value {
         &self.json
+    }
+
+    /// Which kinds of tokens the rules read.
+    #[must_use]
+    pub fn kinds(&self) -> &Kinds {
+        &self.kinds
     }
 
     /// The format of all rules' tokens, if they agree.

@@ -30,6 +30,7 @@ pub(super) async fn raise(State(admin): State<Admin>, request: Request) -> Resul
         }
         (known, asked) => chosen(&admin, known.or(asked))?,
     };
+    check_kind(&admin, &resource, format)?;
     let token = order
         .token
         .read(format)
@@ -66,6 +67,7 @@ pub(super) async fn reset(
     let resource = order.resource;
     let known = known_format(&admin, &resource).await?;
     let format = chosen(&admin, order.format.map(FormatName::into).or(known))?;
+    check_kind(&admin, &resource, format)?;
     let token = order
         .token
         .read(format)
@@ -107,6 +109,20 @@ fn chosen(admin: &Admin, format: Option<TokenFormat>) -> Result<TokenFormat, Pro
             "format: no token of this resource was seen, and the rules' formats differ; say integer, hex or pair",
         )
     })
+}
+
+/// Refuses a mark that the rules' own tokens could not be compared with.
+fn check_kind(admin: &Admin, resource: &str, format: TokenFormat) -> Result<(), Problem> {
+    let Some(other) = admin.effective.kinds().other(resource, format) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "format: rule {:?} can name this resource, its tokens are {}, and {} can't be compared with that",
+        other.rule,
+        other.format.as_str(),
+        format.as_str()
+    );
+    Err(Problem::bad(detail).about(resource))
 }
 
 /// The fence as it stands now. What was asked for is done, also where the store can't be read at this moment.

@@ -3,6 +3,7 @@
 pub mod atomic;
 pub mod buf;
 pub mod clock;
+pub mod field;
 pub mod reason;
 pub mod token;
 

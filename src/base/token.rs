@@ -34,6 +34,13 @@ impl TokenFormat {
         }
     }
 
+    /// Whether tokens of both are the same kind of number, so that they can be compared: `integer` and `hex` are
+    /// two ways to write one number, `pair` is another thing.
+    #[must_use]
+    pub fn same_kind(self, other: TokenFormat) -> bool {
+        (self == TokenFormat::Pair) == (other == TokenFormat::Pair)
+    }
+
     /// Reads a token. Spaces and tabs around it are not part of it.
     ///
     /// # Errors

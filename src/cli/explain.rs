@@ -1,5 +1,6 @@
-//! `fencegate explain`: what the gate would make of a request, in plain words. It asks the very rules that judge
-//! requests; it knows no marks, so that a comparison is described and not decided.
+//! `fencegate explain`: what the gate would make of a request, in plain words. It writes the request's head as a
+//! client would send it, and asks the very parser and the very rules that judge requests; it knows no marks, so
+//! that a comparison is described and not decided.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -8,9 +9,13 @@ use std::process::ExitCode;
 
 use httparse::Header;
 
+use crate::base::Reason;
 use crate::config::{Config, Listener};
 use crate::rules::{
     Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Tried, is_field_name,
+};
+use crate::wire::http1::{
+    Framing, HeadError, HeaderStorage, RequestHead, Upgrade, parse_request, write_request_head,
 };
 
 /// The arguments of `fencegate explain`.
@@ -55,69 +60,179 @@ fn explain(config: &Config, arguments: &Arguments) -> Result<String, String> {
     }
     let (authority, target) = split_url(&arguments.url)?;
     let listener = choose(config, arguments.listener.as_deref(), authority)?;
-    let pairs = arguments
-        .headers
-        .iter()
-        .map(|h| split_header(h))
-        .collect::<Result<Vec<_>, _>>()?;
     let bind = listener.bind.to_string();
-    let host_field = pairs.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
-    let host = host_field.map(|(_, value)| *value).or(authority).unwrap_or(&bind);
-    let fields: Vec<Header<'_>> = pairs
-        .iter()
-        .map(|(name, value)| Header {
-            name,
-            value: value.as_bytes(),
-        })
-        .collect();
-    let request = Request {
+    let sent = Sent {
         method: &arguments.method,
         target,
-        host,
-        fields: &fields,
+        url: authority.map(|_| &*arguments.url),
+        head: write_head(arguments, target, authority.unwrap_or(&bind))?,
     };
-    Ok(describe(listener, &request))
+    Ok(describe(listener, &sent))
 }
 
-fn describe(listener: &Listener, request: &Request<'_>) -> String {
-    let rules = &listener.rules;
-    let kind = if rules.is_safe(request.method) {
+/// The request as a client sends it.
+struct Sent<'a> {
+    method: &'a str,
+    target: &'a str,
+    /// The whole URL, where more than its path was given.
+    url: Option<&'a str>,
+    head: String,
+}
+
+impl Sent<'_> {
+    /// Why a client that sends the whole URL as its target would be refused, where one that sends the path is not.
+    fn refused_as_url(&self) -> Option<HeadError> {
+        let fields = self.head.split_once("\r\n")?.1;
+        let head = format!("{} {} HTTP/1.1\r\n{fields}", self.method, self.url?);
+        parse_request(head.as_bytes(), &mut HeaderStorage::new()).err()
+    }
+}
+
+/// Writes the head that the arguments mean. What is wrong with it as HTTP is for the parser to say.
+fn write_head(arguments: &Arguments, target: &str, host: &str) -> Result<String, String> {
+    let mut head = format!("{} {target} HTTP/1.1\r\n", arguments.method);
+    let mut lines = arguments.headers.clone();
+    if !lines.iter().any(|line| is_named(line, "host")) {
+        lines.insert(0, format!("Host: {host}"));
+    }
+    for line in lines {
+        if !line.contains(':') || line.contains(['\r', '\n']) {
+            return Err(format!(
+                "{line:?} is not a header field; write it as 'Name: value'"
+            ));
+        }
+        head.push_str(&line);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    Ok(head)
+}
+
+fn is_named(line: &str, wanted: &str) -> bool {
+    line.split_once(':')
+        .is_some_and(|(name, _)| name.eq_ignore_ascii_case(wanted))
+}
+
+fn describe(listener: &Listener, sent: &Sent<'_>) -> String {
+    let kind = if listener.rules.is_safe(sent.method) {
         "a read"
     } else {
         "a write"
     };
-    let mut text = String::new();
-    let mut line = |label: &str, what: &str| {
-        let _ = writeln!(text, "{label:<10}{what}");
-    };
-    line(
+    let mut lines = Lines::default();
+    lines.add(
         "listener",
         &format!("{} ({} to {})", listener.name, listener.bind, listener.upstream),
     );
-    line(
-        "request",
-        &format!("{} {}, {kind}", request.method, request.target),
-    );
+    lines.add("request", &format!("{} {}, {kind}", sent.method, sent.target));
+    let mut storage = HeaderStorage::new();
+    match read(listener, sent, &mut storage) {
+        Ok(head) => judge(listener, sent, &head, &mut lines),
+        Err(refused) => lines.add("decision", &refused),
+    }
+    lines.0
+}
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, label: &str, what: &str) {
+        let _ = writeln!(self.0, "{label:<10}{what}");
+    }
+}
+
+/// Reads the head as the gate does, or says how it is refused before any rule is looked at.
+fn read<'h, 'b>(
+    listener: &Listener,
+    sent: &'b Sent<'_>,
+    storage: &'h mut HeaderStorage<'b>,
+) -> Result<RequestHead<'h, 'b>, String> {
+    let before = |reason: Reason, detail: &str, status: u16| {
+        format!(
+            "refused ({}): {detail}; the answer is {status}, and no rule is looked at",
+            reason.as_str()
+        )
+    };
+    if sent.head.len() > listener.limits.max_header_bytes {
+        return Err(before(
+            Reason::BadRequest,
+            "the head is larger than max_header_bytes",
+            431,
+        ));
+    }
+    let head = parse_request(sent.head.as_bytes(), storage)
+        .map_err(|error| before(Reason::BadRequest, error.detail, error.status()))?;
+    if head.upgrade == Upgrade::Other {
+        return Err(before(
+            Reason::UpgradeRefused,
+            "an upgraded connection can't be fenced",
+            403,
+        ));
+    }
+    Ok(head)
+}
+
+/// What the rules make of a head that was read.
+fn judge(listener: &Listener, sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines: &mut Lines) {
+    let rules = &listener.rules;
+    let request = Request {
+        method: head.method,
+        target: head.target,
+        host: head.host,
+        fields: head.fields,
+    };
     let mut scratch = Scratch::default();
-    for (rule, tried) in rules.trace(request, &mut scratch) {
-        line("rule", &format!("{}: {}", rule.name, why(rule, tried, request)));
+    for (rule, tried) in rules.trace(&request, &mut scratch) {
+        lines.add("rule", &format!("{}: {}", rule.name, why(rule, tried, &request)));
         if !matches!(tried, Tried::OtherPath | Tried::OtherMethod) {
             break;
         }
     }
-    let judgement = rules.judge(request, &mut scratch);
+    let judgement = rules.judge(&request, &mut scratch);
     for claim in scratch.claims() {
-        line("resource", claim.resource);
+        lines.add("resource", claim.resource);
         match claim.token {
-            Some(token) => line(
+            Some(token) => lines.add(
                 "token",
                 &format!("{} ({})", claim.format.show(token), claim.format.as_str()),
             ),
-            None => line("token", "none"),
+            None => lines.add("token", "none"),
         }
     }
-    line("decision", &decide(listener, &judgement));
-    text
+    lines.add("decision", &decide(listener, &judgement));
+    match judgement {
+        Judgement::Refused(refusal) if refusal.binds() => {}
+        _ => note_changes(sent, head, lines),
+    }
+}
+
+/// What does not reach the backend as it came, and what hangs on how the request is sent.
+fn note_changes(sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines: &mut Lines) {
+    let mut forwarded = Vec::new();
+    write_request_head(&mut forwarded, head, None, false);
+    let forwarded = String::from_utf8_lossy(&forwarded);
+    let ends_here = |f: &&Header<'_>| !forwarded.lines().any(|line| is_named(line, f.name));
+    let names: Vec<&str> = head.fields.iter().filter(ends_here).map(|f| f.name).collect();
+    if !names.is_empty() {
+        lines.add("note", &format!("not forwarded: {}", names.join(", ")));
+    }
+    if head.framing == Framing::Chunked {
+        lines.add(
+            "note",
+            "the body goes on in chunks of the gate's own, without extensions; a token in its trailers is refused (400)",
+        );
+    }
+    if let Some(error) = sent.refused_as_url() {
+        lines.add(
+            "note",
+            &format!(
+                "sent with the whole URL as its target it is refused ({}): {}",
+                error.status(),
+                error.detail
+            ),
+        );
+    }
 }
 
 fn why(rule: &Rule, tried: Tried, request: &Request<'_>) -> String {
@@ -205,6 +320,9 @@ fn policy(policy: Policy) -> &'static str {
 }
 
 fn split_url(url: &str) -> Result<(Option<&str>, &str), String> {
+    if url.contains(['\r', '\n']) {
+        return Err(format!("{url:?} has a line break"));
+    }
     if url.contains('#') {
         return Err(format!(
             "{url:?} has a fragment, and clients never send one: leave it out"
@@ -224,15 +342,6 @@ fn split_url(url: &str) -> Result<(Option<&str>, &str), String> {
         _ => return Err(format!("{url:?} has a query and no path: write a / before the ?")),
     };
     Ok((Some(&rest[..at]), target))
-}
-
-fn split_header(text: &str) -> Result<(&str, &str), String> {
-    match text.split_once(':') {
-        Some((name, value)) if is_field_name(name) => Ok((name, value.trim_matches([' ', '\t']))),
-        _ => Err(format!(
-            "{text:?} is not a header field; write it as 'Name: value'"
-        )),
-    }
 }
 
 /// The listener that was named, or that is at the URL's address; else the first, if none can be told from the

@@ -162,6 +162,12 @@ pub(super) fn method(text: &str) -> Result<Box<str>, String> {
     if !crate::rules::is_field_name(text) {
         return Err(format!("{text:?} is not an HTTP method"));
     }
+    if text.contains('*') {
+        return Err(format!(
+            "{text:?} is not a method that clients send, and stands for no other: name each one, or leave methods out of a \
+             rule's match to take every write"
+        ));
+    }
     if text.bytes().any(|b| b.is_ascii_lowercase()) {
         let upper = text.to_ascii_uppercase();
         return Err(format!(
@@ -297,7 +303,11 @@ mod tests {
     #[test]
     fn methods_and_headers_that_would_never_match_are_refused() {
         assert!(method("PUT").is_ok() && method("M-SEARCH").is_ok());
-        assert!(["put", "", "P T", "PUT,POST"].iter().all(|t| method(t).is_err()));
+        assert!(
+            ["put", "", "P T", "PUT,POST", "*", "P*"]
+                .iter()
+                .all(|t| method(t).is_err())
+        );
         assert!(token_header("Fencing-Token").is_ok());
         assert!(
             ["Host", "Fencing Token", "", "connection"]

@@ -12,6 +12,7 @@ use super::path::{self, Segments};
 use super::pattern::Fit;
 use super::template::Sources;
 use super::{FenceRule, Missing, Mode, Policy, Reads, Rule, RuleSet};
+use crate::base::field::{Override, overridden_by};
 use crate::base::{Reason, Token, TokenFormat};
 
 /// A request, as far as rules look at it.
@@ -148,14 +149,14 @@ impl RuleSet {
         scratch.clear();
         let write = !self.is_safe(request.method);
         let (path, query) = split_target(request.target);
+        let seen = look_at_fields(request.fields);
         if request.target == "*" && !write {
             // `OPTIONS *` asks about the server as a whole: it has no path that a rule could match.
-            return self.unmatched(write);
+            return refuse_override(&seen, None, true).unwrap_or_else(|| self.unmatched(write));
         }
         if let Err(detail) = path::read(path, &mut scratch.segments) {
             return self.judge_ambiguous(request, path, write, detail);
         }
-        let seen = look_at_fields(request.fields);
         let mut found = None;
         for rule in &self.rules {
             match rule.try_on(request.method, write, &scratch.segments) {
@@ -168,8 +169,9 @@ impl RuleSet {
                 Tried::Parameters => return refuse(Reason::AmbiguousPath, PARAMETERS, Some(rule)),
             }
         }
-        if seen.method_override {
-            return refuse(Reason::MethodOverride, OVERRIDE, found);
+        let bound = write || found.is_some() || self.has_token(request.fields);
+        if let Some(refused) = refuse_override(&seen, found, bound) {
+            return refused;
         }
         match found {
             Some(rule) if seen.connection && rule.loses_a_field(request.fields) => {
@@ -221,7 +223,7 @@ impl RuleSet {
         detail: &'static str,
     ) -> Judgement<'_> {
         let refused = refuse(Reason::AmbiguousPath, detail, None);
-        if write || request.fields.iter().any(|f| self.is_token_header(f.name)) {
+        if write || self.has_token(request.fields) {
             return refused;
         }
         let meant = |reading: &Vec<String>, rule: &Rule| {
@@ -235,10 +237,11 @@ impl RuleSet {
         {
             return refused;
         }
-        if look_at_fields(request.fields).method_override {
-            return refuse(Reason::MethodOverride, OVERRIDE, None);
-        }
-        self.unmatched(write)
+        refuse_override(&look_at_fields(request.fields), None, false).unwrap_or_else(|| self.unmatched(write))
+    }
+
+    fn has_token(&self, fields: &[Header<'_>]) -> bool {
+        fields.iter().any(|f| self.is_token_header(f.name))
     }
 
     fn unmatched(&self, write: bool) -> Judgement<'_> {
@@ -435,40 +438,28 @@ fn malformed(format: TokenFormat) -> &'static str {
 }
 
 /// What a look at the fields' names alone tells.
+#[derive(Default)]
 struct Seen {
     method_override: bool,
+    path_override: bool,
     connection: bool,
     destination: bool,
 }
 
 fn look_at_fields(fields: &[Header<'_>]) -> Seen {
-    let mut seen = Seen {
-        method_override: false,
-        connection: false,
-        destination: false,
-    };
+    let mut seen = Seen::default();
     for field in fields {
         match field.name.len() {
             10 => seen.connection |= field.name.eq_ignore_ascii_case("connection"),
             11 => seen.destination |= field.name.eq_ignore_ascii_case("destination"),
-            13 | 17 | 22 => {
-                seen.method_override |= OVERRIDES.iter().any(|name| same_variable(field.name, name))
-            }
-            _ => {}
+            _ => match overridden_by(field.name) {
+                Some(Override::Method) => seen.method_override = true,
+                Some(Override::Path) => seen.path_override = true,
+                None => {}
+            },
         }
     }
     seen
-}
-
-const OVERRIDES: [&str; 3] = ["x-http-method", "x-method-override", "x-http-method-override"];
-
-/// Whether two field names are one to a backend that turns `-` into `_`.
-fn same_variable(found: &str, lower: &str) -> bool {
-    found.len() == lower.len()
-        && found
-            .bytes()
-            .zip(lower.bytes())
-            .all(|(f, l)| f.to_ascii_lowercase() == l || (f == b'_' && l == b'-'))
 }
 
 pub(super) fn split_target(target: &str) -> (&str, Option<&str>) {
@@ -476,6 +467,15 @@ pub(super) fn split_target(target: &str) -> (&str, Option<&str>) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),
     }
+}
+
+/// A read that takes another method may write. One that takes another path matters only where it writes, or
+/// where it is `bound` by a rule here or there.
+fn refuse_override<'r>(seen: &Seen, rule: Option<&'r Rule>, bound: bool) -> Option<Judgement<'r>> {
+    if seen.method_override {
+        return Some(refuse(Reason::MethodOverride, OVERRIDE, rule));
+    }
+    (seen.path_override && bound).then(|| refuse(Reason::AmbiguousPath, OTHER_PATH, rule))
 }
 
 fn refuse<'r>(reason: Reason, detail: &'static str, rule: Option<&'r Rule>) -> Judgement<'r> {
@@ -491,6 +491,7 @@ const METHOD_CASE: &str =
     "methods are case-sensitive, and this one differs from one of the rule in case only";
 const PARAMETERS: &str = "a segment has a ; and without what follows it the rule would match";
 const OVERRIDE: &str = "a field asks the backend to take another method";
+const OTHER_PATH: &str = "a field asks the backend to take another path";
 const HOP_BY_HOP: &str = "Connection names a field that the rule reads";
 const MISSING: &str = "the rule wants a token and none came";
 const TWO_TOKENS: &str = "one resource is named twice, with two different tokens";

@@ -11,6 +11,7 @@
 mod destination;
 mod fold;
 mod judge;
+mod kinds;
 mod path;
 mod pattern;
 mod template;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use judge::{Claim, Judgement, Refusal, Request, Scratch, Tried};
+pub use kinds::{Kinds, Misfits, OtherKind};
 pub use pattern::Pattern;
 pub use template::{Template, is_field_name};
 

@@ -13,6 +13,7 @@ use super::fold::{fold, folded};
 use super::path::{Segments, unhex};
 use super::pattern::Pattern;
 use crate::base::Reason;
+use crate::base::field::same_variable;
 
 /// How a rule names its resource.
 #[derive(Clone, Debug)]
@@ -89,6 +90,12 @@ impl Template {
     #[must_use]
     pub fn overlaps(&self, other: &Template, fold_case: bool) -> bool {
         overlap(&self.atoms(fold_case), &other.atoms(fold_case))
+    }
+
+    /// Whether a resource could get this name from the template. True where that can't be told for sure.
+    #[must_use]
+    pub fn could_name(&self, name: &str, fold_case: bool) -> bool {
+        fits(&self.atoms(fold_case), name)
     }
 
     /// Whether a field of this name goes into the resource's name.
@@ -228,12 +235,14 @@ fn push_host(host: &str, into: &mut String) -> Result<(), Unnamed> {
     Ok(())
 }
 
+/// Takes the one header field of this name. A name that a backend could read as this one counts as sent.
 fn push_header(fields: &[Header<'_>], name: &str, into: &mut String) -> Result<(), Unnamed> {
-    let mut found = fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name));
-    let first = found.next().ok_or((
+    let mut found = fields.iter().filter(|f| same_variable(f.name, name));
+    let first = found.clone().find(|f| f.name.eq_ignore_ascii_case(name)).ok_or((
         Reason::BadRequest,
         "a header field that names the resource is missing",
     ))?;
+    found.next();
     if found.next().is_some() {
         return Err((
             Reason::AmbiguousPath,
@@ -253,8 +262,8 @@ fn push_header(fields: &[Header<'_>], name: &str, into: &mut String) -> Result<(
     Ok(())
 }
 
-/// Takes the one query field of this name. A name in another letter case counts as sent, since some backends
-/// ignore case there; so does one behind a `;`, which some take for `&`.
+/// Takes the one query field of this name. One that some backend takes for it counts as sent (see [`same_key`]);
+/// so does one behind a `;`, which some take for `&`.
 fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed> {
     const TWICE: Unnamed = (
         Reason::AmbiguousPath,
@@ -270,7 +279,7 @@ fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed>
     for pair in query.split('&') {
         let (key, text) = pair.split_once('=').unwrap_or((pair, ""));
         let key = decode_query(key)?;
-        if key.eq_ignore_ascii_case(name) && value.replace((key == name, text)).is_some() {
+        if same_key(&key, name) && value.replace((key == name, text)).is_some() {
             return Err(TWICE);
         }
     }
@@ -284,6 +293,28 @@ fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed>
     check_value(&text)?;
     into.push_str(&text);
     Ok(())
+}
+
+/// Whether some backend could take a query field for another: letter case is ignored by some; others read `id[]`,
+/// `id[x]` and `[id]` as `id`, cut a name at a NUL, drop spaces at its ends, or make `_` of a dot, a space and `[`.
+fn same_key(key: &str, name: &str) -> bool {
+    let whole = |text: &'_ str| text.find('\0').unwrap_or(text.len());
+    let (key, name) = (&key[..whole(key)], &name[..whole(name)]);
+    same_plain(key.trim(), name.trim()) || same_plain(without_brackets(key), without_brackets(name))
+}
+
+fn without_brackets(text: &str) -> &str {
+    const BRACKETS: [char; 2] = ['[', ']'];
+    let text = text.trim().trim_start_matches(BRACKETS);
+    text[..text.find(BRACKETS).unwrap_or(text.len())].trim()
+}
+
+fn same_plain(a: &str, b: &str) -> bool {
+    let plain = |c: char| match c {
+        ' ' | '.' | '[' => '_',
+        c => c.to_ascii_lowercase(),
+    };
+    a.chars().map(plain).eq(b.chars().map(plain))
 }
 
 /// Percent-decodes a part of a query. A `+` is refused: to some backends it is a space.
@@ -333,6 +364,23 @@ enum Atom {
     Segment,
     /// One or more characters.
     Any,
+}
+
+/// Whether the text fits. `reached[i]` says that the elements before `i` have taken all that was read, each of
+/// them something.
+fn fits(atoms: &[Atom], text: &str) -> bool {
+    let mut reached = vec![false; atoms.len() + 1];
+    reached[0] = true;
+    for c in text.chars() {
+        for (i, atom) in atoms.iter().enumerate().rev() {
+            reached[i + 1] = match atom {
+                Atom::One(wanted) => reached[i] && *wanted == c,
+                hole => (reached[i] || reached[i + 1]) && takes(*hole, c),
+            };
+        }
+        reached[0] = false;
+    }
+    reached[atoms.len()]
 }
 
 /// Whether some text fits both. `ahead[i][j]` says so for the elements from `i` and from `j` on.

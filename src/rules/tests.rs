@@ -18,7 +18,7 @@ fn fence(resource: &str, header: &str, format: TokenFormat, path: &Pattern) -> F
     }
 }
 
-fn rule(path: &str, resource: &str) -> Rule {
+pub(super) fn rule(path: &str, resource: &str) -> Rule {
     let path = Pattern::parse(path).unwrap();
     Rule {
         name: "r".into(),
@@ -34,7 +34,7 @@ fn rule(path: &str, resource: &str) -> Rule {
     }
 }
 
-fn set(rules: Vec<Rule>) -> RuleSet {
+pub(super) fn set(rules: Vec<Rule>) -> RuleSet {
     RuleSet {
         rules: rules.into(),
         safe_methods: SAFE_METHODS.map(Box::from).into(),
@@ -321,6 +321,7 @@ fn fields_that_ask_for_another_method_are_refused() {
         "x-http-method",
         "X-Method-Override",
         "X_HTTP_Method_Override",
+        "X-Original-Method",
     ] {
         let fields = [("Fencing-Token", "7"), (name, "DELETE")];
         for method in ["PUT", "POST", "GET"] {
@@ -347,6 +348,37 @@ fn fields_that_ask_for_another_method_are_refused() {
             &[("Fencing-Token", "7"), ("X-HTTP-Methods", "x")]
         ),
         "orders/1=7"
+    );
+}
+
+#[test]
+fn fields_that_ask_for_another_path_are_refused_where_a_rule_could_be_passed_by() {
+    let mut rules = example();
+    rules.unmatched.writes = Policy::Pass;
+    for name in [
+        "X-Original-URL",
+        "x-rewrite-url",
+        "X_Original_URL",
+        "X_REWRITE_URL",
+    ] {
+        let (token, path) = (("Fencing-Token", "7"), (name, "/orders/2"));
+        for (method, target, fields) in [
+            ("PUT", "/orders/1", &[token, path][..]),
+            ("GET", "/orders/1", &[token, path]),
+            ("GET", "/orders/1", &[path]),
+            ("PUT", "/free/x", &[path]),
+            ("GET", "/free/x", &[token, path]),
+            ("GET", "/free//x", &[token, path]),
+            ("OPTIONS", "*", &[path]),
+        ] {
+            let verdict = ask(&rules, method, target, fields);
+            assert_eq!(verdict, "ambiguous-path", "{method} {target} {fields:?}");
+        }
+        assert_eq!(ask(&rules, "GET", "/free/x", &[path]), "pass");
+    }
+    assert_eq!(
+        ask(&rules, "OPTIONS", "*", &[("X-HTTP-Method", "PUT")]),
+        "method-override"
     );
 }
 
@@ -386,6 +418,14 @@ fn names_come_from_host_header_and_query() {
     assert_eq!(with(&[" a b "]), "s/a b=7");
     assert_eq!(with(&[]), "bad-request");
     assert_eq!(with(&["a", "a"]), "ambiguous-path");
+    for twin in ["X_Share", "x_share", "X.Share"] {
+        for fields in [[("X-Share", "a"), (twin, "b")], [(twin, "b"), ("X-Share", "a")]] {
+            let fields = [&[("Fencing-Token", "7")][..], &fields].concat();
+            assert_eq!(ask(&header, "PUT", "/a", &fields), "ambiguous-path", "{twin}");
+        }
+        let alone = [("Fencing-Token", "7"), (twin, "b")];
+        assert_eq!(ask(&header, "PUT", "/a", &alone), "bad-request", "{twin}");
+    }
     assert_eq!(with(&[" "]), "bad-request");
     for odd in ["a/../b", "./a", "a//b", "/a", "a\\b", "a\u{7f}"] {
         assert_eq!(with(&[odd]), "ambiguous-path", "{odd:?}");
@@ -417,10 +457,33 @@ fn a_query_field_names_a_resource_only_if_it_can_be_read_in_one_way() {
         ("bucket=%00", "ambiguous-path"),
         ("bucket=a%2F..%2Fb", "ambiguous-path"),
         ("%zz=1&bucket=a", "ambiguous-path"),
+        ("bucket=a&bucket[]=b", "ambiguous-path"),
+        ("bucket[x]=b&bucket=a", "ambiguous-path"),
+        ("bucket=a&[bucket]=b", "ambiguous-path"),
+        ("bucket=a&bucket]=b", "ambiguous-path"),
+        ("bucket=a&bucket%5B%5D=b", "ambiguous-path"),
+        ("bucket=a&bucket%00=b", "ambiguous-path"),
+        ("bucket=a&bucket%00x=b", "ambiguous-path"),
+        ("bucket=a&%20Bucket%20=b", "ambiguous-path"),
+        ("bucket[]=a", "bad-request"),
+        ("bucket%00=a", "bad-request"),
+        ("bucket=a&bucket.x=b&bucket_x=c&xbucket[]=d&x[bucket]=e", "q/a=7"),
     ] {
         assert_eq!(put(&rules, &format!("/q?{query}")), verdict, "{query:?}");
     }
     assert_eq!(put(&rules, "/q"), "bad-request");
+    let dotted = set(vec![rule("/q", "q/{query.my.id}")]);
+    assert_eq!(put(&dotted, "/q?my.id=a"), "q/a=7");
+    for twin in ["my_id", "my%20id", "MY.ID", "my[id", "my.id[]"] {
+        assert_eq!(
+            put(&dotted, &format!("/q?my.id=a&{twin}=b")),
+            "ambiguous-path",
+            "{twin}"
+        );
+    }
+    let listed = set(vec![rule("/q", "q/{query.id[]}")]);
+    assert_eq!(put(&listed, "/q?id[]=a"), "q/a=7");
+    assert_eq!(put(&listed, "/q?id[]=a&id=b"), "ambiguous-path");
 }
 
 fn two_fences(first: &str, second: &str, missing: Missing) -> RuleSet {

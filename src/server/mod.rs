@@ -26,6 +26,7 @@ use crate::ledger::file::{FileLedger, OpenError};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Found, Ledger, StoreError};
 use crate::observe::Metrics;
+use crate::rules::{Kinds, Misfits};
 
 /// Why a gate could not start, or ended other than it should.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,9 @@ pub enum Failure {
     /// The store is damaged, taken by another instance, or out of reach.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The store has marks of another kind of token than the rules read.
+    #[error("{0}")]
+    OtherKinds(String),
     /// An address can't be listened on.
     #[error("{what} can't listen on {address}: {source}")]
     Bind {
@@ -79,7 +83,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let metrics = Arc::new(Metrics::new());
     let settle_after = config.settle_after_max();
-    let (ledger, marks, found) = open_store(&config.store, settle_after, &metrics)?;
+    let (ledger, marks, found) = open_store(&config, settle_after, &metrics)?;
     let hold = if found.clean {
         Duration::ZERO
     } else {
@@ -109,12 +113,12 @@ async fn serve(config: Config) -> Result<(), Failure> {
 }
 
 fn open_store(
-    store: &Store,
+    config: &Config,
     settle_after: Duration,
     metrics: &Arc<Metrics>,
 ) -> Result<(Arc<dyn Ledger>, Marks, Found), Failure> {
     let mut marks = Marks::default();
-    match store {
+    match &config.store {
         Store::Memory => {
             let found = Found {
                 clean: true,
@@ -126,9 +130,17 @@ fn open_store(
             let metrics = Arc::clone(metrics);
             let on_commit = Arc::new(move |took| metrics.commit_seconds.observe(took));
             let folder: &PathBuf = path;
+            let kinds = Kinds::of(config.listeners.iter().map(|listener| &*listener.rules));
+            let mut misfits = Misfits::default();
             let (ledger, found) = FileLedger::open(folder, settle_after, on_commit, &mut |name, mark| {
+                misfits.look(&kinds, name, mark.format);
                 marks.load(name, mark.token)
             })?;
+            if let Some(complaint) = misfits.complaint() {
+                // Nothing was sent: what the earlier run left stays as it was.
+                ledger.close(found.clean)?;
+                return Err(Failure::OtherKinds(complaint));
+            }
             Ok((Arc::new(ledger), marks, found))
         }
     }

@@ -8,6 +8,7 @@ use super::head::{line_end, line_start};
 use super::request::{HeadError, HeadErrorKind};
 use super::target::read_host;
 use super::{Framing, Upgrade, Version};
+use crate::base::field::{overridden_by, same_variable};
 
 /// Fields that a Connection field may name; real ones name two or three.
 const NAMED_MAX: usize = 32;
@@ -77,11 +78,13 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// True for a field that must not stand in trailers: it frames, routes, authenticates, or ends at this hop.
+/// True for a field that must not stand in trailers: it frames, routes, authenticates, ends at this hop, or says
+/// which part, place, path or method is meant. Some backends merge trailers into the head's fields.
 pub(super) fn is_forbidden_in_trailers(name: &str) -> bool {
+    const OF_THE_HEAD: [&str; 4] = ["trailer", "content-encoding", "content-range", "destination"];
     match kind(name) {
         Kind::Plain | Kind::ForwardedProto => {
-            name.eq_ignore_ascii_case("trailer") || name.eq_ignore_ascii_case("content-encoding")
+            overridden_by(name).is_some() || OF_THE_HEAD.iter().any(|known| same_variable(name, known))
         }
         Kind::Host
         | Kind::ContentLength
