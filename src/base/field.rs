@@ -29,9 +29,9 @@ pub fn overridden_by(name: &str) -> Option<Override> {
         return None;
     }
     let is = |known: &&str| same_variable(name, known);
-    if METHOD.iter().any(|known| is(known)) {
+    if METHOD.iter().any(is) {
         Some(Override::Method)
-    } else if PATH.iter().any(|known| is(known)) {
+    } else if PATH.iter().any(is) {
         Some(Override::Path)
     } else {
         None
