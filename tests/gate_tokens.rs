@@ -510,6 +510,7 @@ fn observe_mode_lets_through_counts_and_never_waits() {
     let (stub, gate) = start_with(Setup::rules(&with(RULE, "mode: observe")));
     gate.send(put("/orders/1", 34)).is_ok();
     gate.send(put("/orders/1", 33)).is_ok();
+    gate.wait_for_log("observed: would be refused");
     gate.send(ask("PUT", "/orders/1")).is_ok();
     gate.send(ask("PUT", "/orders/1").token("x")).is_ok();
     let old = put("/orders/1", 34).field("x-stub-hold", "old").spawn(gate.port);

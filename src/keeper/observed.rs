@@ -13,10 +13,18 @@ pub enum Sighting {
     Admitted,
     /// The token is higher than every one seen.
     Raised,
-    /// The token is lower than the highest seen.
-    Stale,
-    /// No token came, and the rule would refuse that.
-    Missing,
+    /// The token of ask `index` is lower than the highest seen.
+    Stale {
+        /// Which of the asks.
+        index: usize,
+        /// The highest token seen.
+        highest: Token,
+    },
+    /// No token came for ask `index`, and the rule would refuse that.
+    Missing {
+        /// Which of the asks.
+        index: usize,
+    },
     /// No token came, and the rule lets that pass.
     Passed,
 }
@@ -32,17 +40,19 @@ impl Observed {
     #[must_use]
     pub fn see(&self, asks: &[Ask<'_>]) -> Sighting {
         let mut sighting = Sighting::Passed;
-        for ask in asks {
+        for (index, ask) in asks.iter().enumerate() {
             let highest = self.highest.get(ask.name).map(|entry| *entry);
             match (ask.claim, highest) {
-                (Claim::Token(token), Some(highest)) if token < highest => return Sighting::Stale,
+                (Claim::Token(token), Some(highest)) if token < highest => {
+                    return Sighting::Stale { index, highest };
+                }
                 (Claim::Token(token), Some(highest)) if token == highest => {
                     if sighting == Sighting::Passed {
                         sighting = Sighting::Admitted;
                     }
                 }
                 (Claim::Token(_), _) => sighting = Sighting::Raised,
-                (Claim::Without { until_fenced: true }, Some(_)) => return Sighting::Missing,
+                (Claim::Without { until_fenced: true }, Some(_)) => return Sighting::Missing { index },
                 (Claim::Without { .. }, _) => {}
             }
         }
@@ -75,7 +85,13 @@ mod tests {
     fn one_stale_token_of_two_notes_neither() {
         let observed = Observed::default();
         assert_eq!(observed.see(&[ask("a", 1), ask("b", 5)]), Sighting::Raised);
-        assert_eq!(observed.see(&[ask("a", 2), ask("b", 4)]), Sighting::Stale);
+        assert_eq!(
+            observed.see(&[ask("a", 2), ask("b", 4)]),
+            Sighting::Stale {
+                index: 1,
+                highest: Token(5)
+            }
+        );
         assert_eq!(
             observed.see(&[ask("a", 1), ask("b", 5)]),
             Sighting::Admitted,
@@ -93,6 +109,6 @@ mod tests {
         };
         assert_eq!(observed.see(&[without]), Sighting::Passed);
         assert_eq!(observed.see(&[ask("a", 1)]), Sighting::Raised);
-        assert_eq!(observed.see(&[without]), Sighting::Missing);
+        assert_eq!(observed.see(&[without]), Sighting::Missing { index: 0 });
     }
 }

@@ -127,6 +127,7 @@ fn open_store(
             Ok((Arc::new(MemoryLedger::new()), marks, found))
         }
         Store::File { path } => {
+            let is_new = !path.join("marks").exists();
             let metrics = Arc::clone(metrics);
             let on_commit = Arc::new(move |took| metrics.commit_seconds.observe(took));
             let folder: &PathBuf = path;
@@ -140,6 +141,12 @@ fn open_store(
                 // Nothing was sent: what the earlier run left stays as it was.
                 ledger.close(found.clean)?;
                 return Err(Failure::OtherKinds(complaint));
+            }
+            let folder = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            if is_new {
+                tracing::warn!(folder = %folder.display(), "a new, empty store: right only where this backend was never fenced before");
+            } else {
+                tracing::info!(folder = %folder.display(), "marks are read");
             }
             Ok((Arc::new(ledger), marks, found))
         }

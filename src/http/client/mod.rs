@@ -19,7 +19,7 @@ use super::answer::{Answer, decision};
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
-use crate::base::{Buf, Reason};
+use crate::base::{Buf, Reason, Token};
 use crate::config::Listener;
 use crate::fence::Claim;
 use crate::keeper::{Ask, Flight, Sighting};
@@ -374,6 +374,8 @@ impl<'a> Client<'a> {
                 decision(reason)
                     .into_iter()
                     .for_each(|decision| decisions.count(decision));
+                let rule = plan.rule.map_or("", |rule| &rule.name);
+                tracing::info!(rule, reason = reason.as_str(), "observed: would be refused");
                 return Ok(Flight::unfenced(keeper));
             }
             (Bearing::Free | Bearing::Fenced, _) => {
@@ -396,7 +398,9 @@ impl<'a> Client<'a> {
             false => Decision::Passed,
         };
         if rule.mode == Mode::Observe {
-            decisions.count(sighted(keeper.observed().see(&asks)));
+            let sighting = keeper.observed().see(&asks);
+            decisions.count(sighted(sighting));
+            self.note_sighting(sighting, rule);
             return Ok(Flight::unfenced(keeper));
         }
         if let Some(flight) = keeper.quick(&asks, plan.facts.write) {
@@ -431,6 +435,27 @@ impl<'a> Client<'a> {
                 Err(answer)
             }
         }
+    }
+
+    /// What a rule that only observes would have refused.
+    fn note_sighting(&self, sighting: Sighting, rule: &Rule) {
+        let (index, highest) = match sighting {
+            Sighting::Stale { index, highest } => (index, Some(highest)),
+            Sighting::Missing { index } => (index, None),
+            Sighting::Admitted | Sighting::Raised | Sighting::Passed => return,
+        };
+        let Some(claim) = self.scratch.claim(index) else {
+            return;
+        };
+        let shown = |token: Option<Token>| token.map_or(String::new(), |t| claim.format.show(t).to_string());
+        let (token, highest) = (shown(claim.token), shown(highest));
+        tracing::info!(
+            rule = &*rule.name,
+            resource = claim.resource,
+            token,
+            highest,
+            "observed: would be refused"
+        );
     }
 
     /// A new connection, unless the flight is cut meanwhile.
@@ -481,8 +506,8 @@ fn sighted(sighting: Sighting) -> Decision {
     match sighting {
         Sighting::Admitted => Decision::Admitted,
         Sighting::Raised => Decision::Raised,
-        Sighting::Stale => Decision::Stale,
-        Sighting::Missing => Decision::Missing,
+        Sighting::Stale { .. } => Decision::Stale,
+        Sighting::Missing { .. } => Decision::Missing,
         Sighting::Passed => Decision::Passed,
     }
 }
