@@ -1,6 +1,8 @@
 //! One client connection: its requests one after the other, each down its line and up again.
-//! `refusal.rs` has what it is told where a request does not go through.
+//! `refusal.rs` has what it is told where a request does not go through, `observing.rs` what is noted where a rule
+//! only observes.
 
+mod observing;
 mod refusal;
 
 use std::future::poll_fn;
@@ -13,16 +15,17 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
+use self::observing::sighted;
 use self::refusal::{Refusal, judged_answer};
 use super::alarm::Alarm;
 use super::answer::{Answer, decision};
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
-use crate::base::{Buf, Reason, Token};
+use crate::base::{Buf, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
-use crate::keeper::{Ask, Flight, Sighting};
+use crate::keeper::{Ask, Flight};
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn, read_some};
@@ -437,27 +440,6 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// What a rule that only observes would have refused.
-    fn note_sighting(&self, sighting: Sighting, rule: &Rule) {
-        let (index, highest) = match sighting {
-            Sighting::Stale { index, highest } => (index, Some(highest)),
-            Sighting::Missing { index } => (index, None),
-            Sighting::Admitted | Sighting::Raised | Sighting::Passed => return,
-        };
-        let Some(claim) = self.scratch.claim(index) else {
-            return;
-        };
-        let shown = |token: Option<Token>| token.map_or(String::new(), |t| claim.format.show(t).to_string());
-        let (token, highest) = (shown(claim.token), shown(highest));
-        tracing::info!(
-            rule = &*rule.name,
-            resource = claim.resource,
-            token,
-            highest,
-            "observed: would be refused"
-        );
-    }
-
     /// A new connection, unless the flight is cut meanwhile.
     ///
     /// Where all are in use it waits for one. A raise comes first and cuts the uploads of older holders, so that
@@ -499,16 +481,6 @@ impl<'a> Client<'a> {
             }
             None => Err(self.cut_answer(flight.cut())),
         }
-    }
-}
-
-fn sighted(sighting: Sighting) -> Decision {
-    match sighting {
-        Sighting::Admitted => Decision::Admitted,
-        Sighting::Raised => Decision::Raised,
-        Sighting::Stale { .. } => Decision::Stale,
-        Sighting::Missing { .. } => Decision::Missing,
-        Sighting::Passed => Decision::Passed,
     }
 }
 
