@@ -650,6 +650,61 @@ fn explain_says_the_rule_the_resource_the_token_and_why() {
 }
 
 #[test]
+fn explain_shows_the_tokens_that_came_where_the_request_is_refused_before_they_count() {
+    let rules = "      - { name: docs, match: { path: \"/docs/{id}\" }, resource: \"docs/{id}\", token: { header: Fencing-Token } }
+      - { name: two, match: { path: \"/two/{id}\" }, fences: [{ resource: \"a/{id}\", token: { header: A } }, { resource: \"b/{id}\", token: { header: B, format: pair } }] }\n";
+    let file = File::with(small("    rules:\n", &format!("    rules:\n{rules}")));
+    for (arguments, reason, tokens) in [
+        (
+            &[
+                "MOVE",
+                "/docs/report",
+                "-H",
+                "Fencing-Token: 34",
+                "-H",
+                "Destination: /other/x",
+            ][..],
+            "unmatched-write",
+            &["34 (integer)"][..],
+        ),
+        (
+            &["PUT", "/docs/a", "-H", "Fencing-Token: abc"],
+            "malformed-token",
+            &["abc (not an integer)"],
+        ),
+        (
+            &[
+                "PUT",
+                "/docs/a",
+                "-H",
+                "Fencing-Token: 5",
+                "-H",
+                "fencing-token: 6",
+            ],
+            "malformed-token",
+            &["5 and 6 (sent 2 times)"],
+        ),
+        (&["PUT", "/docs/a"], "missing-token", &["none"]),
+        (
+            &["PUT", "/two/a", "-H", "B: 1.7"],
+            "missing-token",
+            &["none", "1.7 (pair)"],
+        ),
+        (
+            &["PUT", "/two/a", "-H", "A: 0x1", "-H", "B: 7"],
+            "malformed-token",
+            &["0x1 (not an integer)", "7 (not a pair token)"],
+        ),
+    ] {
+        let (code, out, _) = file.explain(arguments);
+        assert_eq!(code, Some(0), "{out}");
+        let shown: Vec<&str> = out.lines().filter_map(|l| l.strip_prefix("token     ")).collect();
+        assert_eq!(shown, tokens, "{out}");
+        assert!(out.contains(&format!("refused ({reason})")), "{out}");
+    }
+}
+
+#[test]
 fn explain_says_what_serve_refuses_before_any_rule() {
     let file = File::with(SMALL);
     let long = format!("X: {}", "x".repeat(65_536));
