@@ -213,6 +213,25 @@ fn keys_that_are_unknown_or_misplaced_are_refused() {
 }
 
 #[test]
+fn an_unknown_key_gets_usable_keys_or_its_place_as_advice() {
+    let said = |key: &str| {
+        let to = format!("        resource: \"bucket/{{bucket}}\"\n        {key}");
+        problems(&small("        resource: \"bucket/{bucket}\"", &to)).join("\n")
+    };
+    let all = said("zzzzzz: 1");
+    assert!(all.contains("a rule has name, match, resource, token"), "{all}");
+    for unusable in ["allow", "action"] {
+        assert!(!all.contains(unusable), "{all}");
+        assert!(said(&format!("{unusable}: 1")).contains("not supported yet"));
+    }
+    assert!(!said("actions: 1").contains("did you mean"));
+    assert!(said("max_step: 5").contains("max_step\"; it belongs under token, and is not supported yet"));
+    let header = said("header: X");
+    assert!(header.ends_with("header\"; it belongs under token"), "{header}");
+    assert!(said("query: x").contains("; it belongs under match or token, and is not supported yet"));
+}
+
+#[test]
 fn keys_that_must_be_there_are_asked_for() {
     for (line, words) in [
         ("version: 1\n", "\"version\""),
