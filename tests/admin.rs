@@ -152,7 +152,10 @@ fn a_reset_lowers_cuts_an_upload_is_audited_and_survives_a_restart() {
     let asked = gate.fences(&["reset", "object/report", "7", "--reason", "a typo wedged it"]);
     assert_eq!(asked.status.code(), Some(2), "{asked:?}");
     let plan = String::from_utf8(asked.stderr).unwrap();
-    assert!(plan.contains("1000000 -> 7") && plan.contains("--yes"), "{plan}");
+    assert!(
+        plan.contains("1000000 -> 7 (integer)") && plan.contains("--yes"),
+        "{plan}"
+    );
     assert_eq!(
         gate.fence("object/report")["highest"],
         "1000000",
@@ -170,7 +173,7 @@ fn a_reset_lowers_cuts_an_upload_is_audited_and_survives_a_restart() {
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert_eq!(
         String::from_utf8(done.stdout).unwrap(),
-        "object/report: 1000000 -> 7\n"
+        "object/report: 1000000 -> 7 (integer)\n"
     );
     let cut = upload.answer();
     assert!(cut.status >= 400, "{cut:?}");
@@ -293,7 +296,7 @@ fn tokens_above_2_to_the_53_are_never_rounded() {
         assert_eq!(answer.status, expected, "{bad}: {answer:?}");
     }
     let largest = "18446744073709551614";
-    let raised = gate.fences(&["raise", "object/a", largest]);
+    let raised = gate.fences(&["raise", "object/a", largest, "--yes"]);
     assert_eq!(raised.status.code(), Some(0), "{raised:?}");
     assert_eq!(gate.fence("object/a")["highest"], largest);
     let shown = gate.fences(&["show", "object/a"]);
@@ -436,7 +439,7 @@ fn the_command_line_shows_fences_and_says_what_went_wrong() {
         ("object/\u{1b}[2Jz", "3"),
         ("object/b", "100"),
     ] {
-        let raised = gate.fences(&["raise", name, token]);
+        let raised = gate.fences(&["raise", name, token, "--new"]);
         assert_eq!(raised.status.code(), Some(0), "{raised:?}");
     }
     let text = |arguments: &[&str]| String::from_utf8(gate.fences(arguments).stdout).unwrap();
@@ -474,6 +477,67 @@ fn the_command_line_shows_fences_and_says_what_went_wrong() {
     assert_eq!(gate.fence("object/b")["highest"], "100");
     gate.end(libc::SIGTERM);
     assert_eq!(gate.fences(&["list"]).status.code(), Some(1), "nobody is there");
+}
+
+#[test]
+fn the_command_line_makes_no_fence_of_a_misspelt_name() {
+    let backend = Backend::start();
+    let gate = Gate::start(&backend, "memory", &[OBJECTS]);
+    assert_eq!(gate.put("/orders", "3").status, 200);
+    for arguments in [
+        &["raise", "object/ordesr", "5"][..],
+        &["raise", "object/ordesr", "5", "--yes"],
+        &["reset", "object/ordesr", "5", "--reason", "why", "--yes"],
+    ] {
+        let refused = gate.fences(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            said.contains("no token was ever seen") && said.contains("--new"),
+            "{said}"
+        );
+        assert_eq!(gate.fence("object/ordesr"), Value::Null, "no fence was made");
+    }
+    for (name, verb) in [("object/a", "raise"), ("object/b", "reset")] {
+        let mut arguments = vec![verb, name, "5", "--new"];
+        if verb == "reset" {
+            arguments.extend(["--reason", "why", "--yes"]);
+        }
+        let made = gate.fences(&arguments);
+        assert_eq!(made.status.code(), Some(0), "{made:?}");
+        assert_eq!(gate.fence(name)["highest"], "5");
+    }
+}
+
+#[test]
+fn the_command_line_names_the_format_and_asks_before_a_leap() {
+    let backend = Backend::start();
+    let gate = Gate::start(
+        &backend,
+        "memory",
+        &[&OBJECTS.replace("Fencing-Token }", "Fencing-Token, format: hex }")],
+    );
+    let hex = json!({ "resource": "object/a", "token": "10", "format": "hex" });
+    assert_eq!(gate.post(RAISE, &hex).status, 200);
+    let said = |output: &std::process::Output| String::from_utf8(output.stderr.clone()).unwrap();
+
+    let leap = gate.fences(&["raise", "object/a", "4294967312"]);
+    assert_eq!(leap.status.code(), Some(2), "{leap:?}");
+    let plan = said(&leap);
+    assert!(
+        plan.contains("object/a: 10 -> 4294967312 (hex)") && plan.contains("--yes"),
+        "{plan}"
+    );
+    assert_eq!(gate.fence("object/a")["highest"], "10", "nothing was changed");
+
+    let near = gate.fences(&["raise", "object/a", "0xF4250"]);
+    assert_eq!(near.status.code(), Some(0), "{near:?}");
+    assert_eq!(said(&near), "object/a: 10 -> f4250 (hex)\n");
+    let one_more = gate.fences(&["raise", "object/a", "1e8491"]);
+    assert_eq!(one_more.status.code(), Some(2), "{one_more:?}");
+    let done = gate.fences(&["raise", "object/a", "1e8491", "--yes"]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert_eq!(gate.fence("object/a")["highest"], "1e8491");
 }
 
 #[test]

@@ -213,6 +213,25 @@ fn keys_that_are_unknown_or_misplaced_are_refused() {
 }
 
 #[test]
+fn an_unknown_key_gets_usable_keys_or_its_place_as_advice() {
+    let said = |key: &str| {
+        let to = format!("        resource: \"bucket/{{bucket}}\"\n        {key}");
+        problems(&small("        resource: \"bucket/{bucket}\"", &to)).join("\n")
+    };
+    let all = said("zzzzzz: 1");
+    assert!(all.contains("a rule has name, match, resource, token"), "{all}");
+    for unusable in ["allow", "action"] {
+        assert!(!all.contains(unusable), "{all}");
+        assert!(said(&format!("{unusable}: 1")).contains("not supported yet"));
+    }
+    assert!(!said("actions: 1").contains("did you mean"));
+    assert!(said("max_step: 5").contains("max_step\"; it belongs under token, and is not supported yet"));
+    let header = said("header: X");
+    assert!(header.ends_with("header\"; it belongs under token"), "{header}");
+    assert!(said("query: x").contains("; it belongs under match or token, and is not supported yet"));
+}
+
+#[test]
 fn keys_that_must_be_there_are_asked_for() {
     for (line, words) in [
         ("version: 1\n", "\"version\""),
@@ -646,6 +665,61 @@ fn explain_says_the_rule_the_resource_the_token_and_why() {
         let (code, out, _) = file.explain(arguments);
         assert_eq!(code, Some(0));
         assert!(out.contains(words), "{words}:\n{out}");
+    }
+}
+
+#[test]
+fn explain_shows_the_tokens_that_came_where_the_request_is_refused_before_they_count() {
+    let rules = "      - { name: docs, match: { path: \"/docs/{id}\" }, resource: \"docs/{id}\", token: { header: Fencing-Token } }
+      - { name: two, match: { path: \"/two/{id}\" }, fences: [{ resource: \"a/{id}\", token: { header: A } }, { resource: \"b/{id}\", token: { header: B, format: pair } }] }\n";
+    let file = File::with(small("    rules:\n", &format!("    rules:\n{rules}")));
+    for (arguments, reason, tokens) in [
+        (
+            &[
+                "MOVE",
+                "/docs/report",
+                "-H",
+                "Fencing-Token: 34",
+                "-H",
+                "Destination: /other/x",
+            ][..],
+            "unmatched-write",
+            &["34 (integer)"][..],
+        ),
+        (
+            &["PUT", "/docs/a", "-H", "Fencing-Token: abc"],
+            "malformed-token",
+            &["abc (not an integer)"],
+        ),
+        (
+            &[
+                "PUT",
+                "/docs/a",
+                "-H",
+                "Fencing-Token: 5",
+                "-H",
+                "fencing-token: 6",
+            ],
+            "malformed-token",
+            &["5 and 6 (sent 2 times)"],
+        ),
+        (&["PUT", "/docs/a"], "missing-token", &["none"]),
+        (
+            &["PUT", "/two/a", "-H", "B: 1.7"],
+            "missing-token",
+            &["none", "1.7 (pair)"],
+        ),
+        (
+            &["PUT", "/two/a", "-H", "A: 0x1", "-H", "B: 7"],
+            "malformed-token",
+            &["0x1 (not an integer)", "7 (not a pair token)"],
+        ),
+    ] {
+        let (code, out, _) = file.explain(arguments);
+        assert_eq!(code, Some(0), "{out}");
+        let shown: Vec<&str> = out.lines().filter_map(|l| l.strip_prefix("token     ")).collect();
+        assert_eq!(shown, tokens, "{out}");
+        assert!(out.contains(&format!("refused ({reason})")), "{out}");
     }
 }
 

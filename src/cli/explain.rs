@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use httparse::Header;
 
-use crate::base::Reason;
+use crate::base::{Reason, TokenFormat};
 use crate::config::{Config, Listener};
 use crate::rules::{
-    Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Tried, is_field_name,
+    FenceRule, Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Tried, is_field_name,
 };
 use crate::wire::http1::{
     Framing, HeadError, HeaderStorage, RequestHead, Upgrade, parse_request, write_request_head,
@@ -183,27 +183,59 @@ fn judge(listener: &Listener, sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines
         fields: head.fields,
     };
     let mut scratch = Scratch::default();
+    let mut taken = None;
     for (rule, tried) in rules.trace(&request, &mut scratch) {
         lines.add("rule", &format!("{}: {}", rule.name, why(rule, tried, &request)));
         if !matches!(tried, Tried::OtherPath | Tried::OtherMethod) {
+            taken = Some(rule);
             break;
         }
     }
     let judgement = rules.judge(&request, &mut scratch);
-    for claim in scratch.claims() {
+    let sources = taken.map_or(&[][..], |rule| {
+        unread_fences(rule, &judgement, scratch.claims().len())
+    });
+    for (index, claim) in scratch.claims().enumerate() {
         lines.add("resource", claim.resource);
-        match claim.token {
-            Some(token) => lines.add(
-                "token",
-                &format!("{} ({})", claim.format.show(token), claim.format.as_str()),
-            ),
-            None => lines.add("token", "none"),
-        }
+        let token = match (claim.token, sources.get(index)) {
+            (Some(token), _) => format!("{} ({})", claim.format.show(token), claim.format.as_str()),
+            (None, Some(fence)) => came(head.fields, fence),
+            (None, None) => "none".into(),
+        };
+        lines.add("token", &token);
     }
     lines.add("decision", &decide(listener, &judgement));
     match judgement {
         Judgement::Refused(refusal) if refusal.binds() => {}
         _ => note_changes(sent, head, lines),
+    }
+}
+
+/// The fences of the claims, one each, where the refusal may have come before their tokens were read. Where claims
+/// have been merged, all tokens were read: none is left to look for.
+fn unread_fences<'r>(rule: &'r Rule, judgement: &Judgement<'_>, claims: usize) -> &'r [FenceRule] {
+    match judgement {
+        Judgement::Refused(refusal) if refusal.claim.is_none() || claims == rule.fences.len() => &rule.fences,
+        _ => &[],
+    }
+}
+
+/// What was sent as the token of a fence.
+fn came(fields: &[Header<'_>], fence: &FenceRule) -> String {
+    let sent: Vec<_> = fields
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case(&fence.header))
+        .map(|field| String::from_utf8_lossy(field.value.trim_ascii()))
+        .collect();
+    let format = fence.format.as_str();
+    match &*sent {
+        [] => "none".into(),
+        [one] => match fence.format.parse(one.as_bytes()) {
+            Ok(token) => format!("{} ({format})", fence.format.show(token)),
+            Err(_) if fence.format == TokenFormat::Integer => format!("{one} (not an integer)"),
+            Err(_) => format!("{one} (not a {format} token)"),
+        },
+        several => format!("{} (sent {} times)", several.join(" and "), several.len()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `fencegate fences`: looks at the fences of a running gate and changes them, by its admin address. It opens no
-//! store. Lowering is asked for twice.
+//! store. Lowering is asked for twice, and so is what looks like a slip: a name never seen, a leap of the mark.
 
 mod client;
+mod plan;
 mod table;
 
 use std::io::{IsTerminal, Write};
@@ -12,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::client::{Client, Reply, encoded};
+use self::plan::Plan;
 use self::table::plain;
 
 /// What is asked for, and where.
@@ -64,9 +66,6 @@ enum Verb {
         /// Why; it stands in the audit trail.
         #[arg(long)]
         reason: String,
-        /// Do it without asking.
-        #[arg(long)]
-        yes: bool,
     },
     /// List the latest resets, the newest first.
     Audit {
@@ -88,6 +87,12 @@ struct Target {
     /// How long to wait for older writes; what was asked for goes on after that.
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     timeout: String,
+    /// Make a new fence where no token was ever seen for this name; without it that is refused.
+    #[arg(long)]
+    new: bool,
+    /// Do it without asking. A reset asks always, a raise where it leaps by more than 1,000,000.
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Why it was not done, and the exit code.
@@ -136,7 +141,7 @@ impl Session {
             } => self.list(prefix, after.clone(), if *all { 1000 } else { *limit }, *all),
             Verb::Show { name } => self.show(name),
             Verb::Raise { target } => self.raise(target),
-            Verb::Reset { target, reason, yes } => self.reset(target, reason, *yes),
+            Verb::Reset { target, reason } => self.reset(target, reason),
             Verb::Audit { limit } => self.audit(*limit),
         }
     }
@@ -177,6 +182,17 @@ impl Session {
     }
 
     fn raise(&self, target: &Target) -> Result<(), Failed> {
+        let (_, fence) = self.look(&target.name)?;
+        let plan = target.plan(fence.as_ref());
+        plan.check_known(target.new)?;
+        let step = plan.step()?;
+        eprintln!("{}", plan.arrow());
+        if step > STEP_MAX {
+            eprintln!(
+                "That is {step} up: every token below it is refused from then on, and only a reset lowers."
+            );
+            target.confirm()?;
+        }
         let reply = self.order(&format!("{FENCES}/raise"), target.order(), &target.timeout)?;
         if self.json {
             return print(&reply.text);
@@ -184,13 +200,13 @@ impl Session {
         print(&table::fence(&reply.value))
     }
 
-    fn reset(&self, target: &Target, reason: &str, yes: bool) -> Result<(), Failed> {
+    fn reset(&self, target: &Target, reason: &str) -> Result<(), Failed> {
         let (_, fence) = self.look(&target.name)?;
-        if !yes {
-            eprintln!("{}", table::plan(&target.name, &target.token, fence.as_ref()));
-            if !is_confirmed()? {
-                return Err(Failed::wrong("nothing was changed; say --yes to do it"));
-            }
+        let plan = target.plan(fence.as_ref());
+        plan.check_known(target.new)?;
+        if !target.yes {
+            eprintln!("{}", plan.reset());
+            target.confirm()?;
         }
         let mut order = target.order();
         order["reason"] = reason.into();
@@ -200,7 +216,11 @@ impl Session {
         }
         let before = reply.value["before"].as_str().unwrap_or("(none)");
         let after = reply.value["after"].as_str().unwrap_or("?");
-        print(&format!("{}: {before} -> {after}", plain(&target.name)))
+        let format = reply.value["fence"]["format"].as_str().unwrap_or("?");
+        print(&format!(
+            "{}: {before} -> {after} ({format})",
+            plain(&target.name)
+        ))
     }
 
     fn audit(&self, limit: u64) -> Result<(), Failed> {
@@ -232,6 +252,23 @@ impl Session {
 }
 
 impl Target {
+    fn plan<'a>(&'a self, fence: Option<&'a Value>) -> Plan<'a> {
+        Plan {
+            name: &self.name,
+            token: &self.token,
+            format: self.format.as_deref(),
+            fence,
+        }
+    }
+
+    /// Goes on only where `--yes` or a person at the terminal says so.
+    fn confirm(&self) -> Result<(), Failed> {
+        if self.yes || is_confirmed()? {
+            return Ok(());
+        }
+        Err(Failed::wrong("nothing was changed; say --yes to do it"))
+    }
+
     fn order(&self) -> Value {
         let mut order = json!({ "resource": self.name, "token": self.token, "timeout": self.timeout });
         if let Some(format) = &self.format {
@@ -296,5 +333,7 @@ fn unclear() -> Failed {
 
 const ADMIN: &str = "127.0.0.1:9901";
 const FENCES: &str = "/api/v1/fences";
+/// A raise by more is asked for twice: it may be a token in another format, or another resource's.
+const STEP_MAX: u64 = 1_000_000;
 /// How long an answer may take that waits for nothing.
 const READ_PATIENCE: Duration = Duration::from_secs(15);

@@ -310,18 +310,47 @@ impl Reader {
             Some(_) => {}
             None if map.path.is_empty() && entry.key.starts_with("x-") => {}
             None => {
-                let names = || map.section.keys.iter().map(|k| k.name);
-                let hint = match suggestion(&entry.key, names()) {
-                    hint if hint.is_empty() => format!(
-                        "; {} has {}",
-                        map.section.what,
-                        names().collect::<Vec<_>>().join(", ")
-                    ),
-                    hint => hint,
-                };
+                let hint =
+                    misplaced(map.section, &entry.key).unwrap_or_else(|| hint(map.section, &entry.key));
                 self.problem(entry.at, format!("unknown key {path:?}{hint}"));
             }
         }
+    }
+}
+
+/// Where an unknown key would be known, if that is in a map right below.
+fn misplaced(section: &'static Section, name: &str) -> Option<String> {
+    let below = section.keys.iter().filter_map(|outer| match outer.kind {
+        Kind::Section(inner) => inner.key(name).map(|key| (outer.name, key.state)),
+        _ => None,
+    });
+    let (places, states): (Vec<_>, Vec<_>) = below.unzip();
+    if places.is_empty() {
+        return None;
+    }
+    let later = match states.iter().all(|state| matches!(state, State::NotBuilt)) {
+        true => ", and is not supported yet",
+        false => "",
+    };
+    Some(format!("; it belongs under {}{later}", places.join(" or ")))
+}
+
+/// The key that may be meant, else all that can be used.
+fn hint(section: &'static Section, name: &str) -> String {
+    let usable = || {
+        let keys = section.keys.iter();
+        keys.filter(|k| !matches!(k.state, State::NotBuilt))
+            .map(|k| k.name)
+    };
+    match suggestion(name, usable()) {
+        near if near.is_empty() => {
+            format!(
+                "; {} has {}",
+                section.what,
+                usable().collect::<Vec<_>>().join(", ")
+            )
+        }
+        near => near,
     }
 }
 

@@ -59,24 +59,6 @@ pub(super) fn fence(fence: &Value) -> String {
     lines.join("\n")
 }
 
-/// What a reset would do.
-pub(super) fn plan(name: &str, token: &str, fence: Option<&Value>) -> String {
-    let name = plain(name);
-    let to = plain(token);
-    let Some(fence) = fence else {
-        return format!("{name}: no token was seen; it would be set to {to}");
-    };
-    let from = cell(&fence["highest"]);
-    let [flights, doubts, waiting] = ["in_flight", "in_doubt", "waiting"].map(|m| cell(&fence[m]));
-    format!(
-        "{name}: {from} -> {to}\n\
-         {flights} in flight: cut where they have not committed, waited for where they have\n\
-         {doubts} in doubt: waited out\n\
-         {waiting} waiting: judged again by the new mark\n\
-         Tokens below {to} are refused, all others are let in, and a higher one raises the mark again: first stop whoever should not write."
-    )
-}
-
 /// The text without what a terminal would act on.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
@@ -95,7 +77,8 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-fn cell(value: &Value) -> String {
+/// One value; `-` where there is none.
+pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => plain(text),
         Value::Null => "-".into(),
