@@ -234,7 +234,12 @@ fn an_answer_that_is_not_http_is_in_doubt_and_not_relayed() {
     let since = Instant::now();
     let reply = gate.send(put("/orders/1", 33));
     reply.is(502, "upstream-failed");
-    assert_eq!(reply.json()["applied"], "unknown");
+    let problem = reply.json();
+    assert_eq!(
+        (&problem["applied"], &problem["token"]),
+        (&"unknown".into(), &"33".into())
+    );
+    assert_eq!(problem["resource"], "bucket/orders");
     is_in_doubt_since(&gate, since);
 }
 

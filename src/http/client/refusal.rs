@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::super::answer::{Answer, decision};
 use super::super::request::{Facts, skip_body};
-use super::{Client, Next, Plan, Side};
+use super::{Bearing, Client, Next, Plan, Side};
 use crate::base::{Reason, Token};
 use crate::keeper::{Cut, Refused};
 use crate::rules::{self, Scratch};
@@ -79,7 +79,10 @@ impl<'a> Client<'a> {
     }
 
     /// Refuses a request whose body may be under way already.
-    pub(super) async fn refuse_plan(&mut self, plan: &Plan<'a>, answer: Answer) -> Next {
+    pub(super) async fn refuse_plan(&mut self, plan: &Plan<'a>, mut answer: Answer) -> Next {
+        if answer.resource.is_none() && matches!(plan.bearing, Bearing::Fenced) {
+            self.name(&mut answer, 0);
+        }
         let mut facts = plan.facts;
         self.forget_head(facts);
         facts.head_len = 0;
