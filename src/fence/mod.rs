@@ -59,7 +59,8 @@ pub enum Arrival {
     },
     /// It would have to wait and may not. Nothing was raised.
     Overloaded,
-    /// A raise that it needs is drained but could not be made durable; it is tried again by itself.
+    /// A raise that it needs is drained but could not be made durable; it is tried again by itself. Its other fences
+    /// may have been raised by this call.
     Unstored,
     /// It waits; call again when the fence has moved.
     Waits {
