@@ -11,6 +11,7 @@
 //! 4 keeper/            the async shell around the fences: the only caller of fence transitions and of the ledger
 //! 3 ledger/            where marks are durable: the trait, the file, memory; group commit
 //! 2 config/ observe/   raw text → checked config with problems that carry line and column; metrics, events
+//!   net/               one face for sockets, TLS and pipes
 //! 1 fence/             pure: state and transitions of one resource, time passed in
 //!   rules/             pure: request → rule, resource names, tokens
 //!   wire/              pure codecs
@@ -31,6 +32,7 @@ pub mod fence;
 pub mod http;
 pub mod keeper;
 pub mod ledger;
+pub mod net;
 pub mod observe;
 pub mod rules;
 pub mod server;

@@ -23,6 +23,7 @@ use crate::base::Buf;
 use crate::base::buf::BUF_MIN;
 use crate::config::{CommitPoint, Listener};
 use crate::keeper::{Keeper, Room};
+use crate::net::Stream;
 use crate::observe::{Decisions, Metrics};
 use crate::rules::{Mode, Rule};
 use crate::upstream::{Backend, Pool, Slots};
@@ -193,7 +194,7 @@ impl Idle {
 
 /// Serves one client connection until it ends.
 pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, stream: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
-    client::Client::new(&gate, &core, stream, peer, &idle)
+    client::Client::new(&gate, &core, Stream::tcp(stream), peer, &idle)
         .serve()
         .await;
 }

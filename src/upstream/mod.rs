@@ -10,15 +10,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bytes::BufMut;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::io::Interest;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 
 pub use self::pool::{NoConn, Pool, Slot, Slots};
 use crate::base::Buf;
-use crate::base::buf::BUF_MAX;
 use crate::keeper::{Cut, Flight};
+use crate::net::Stream;
 
 /// Where the backend is and how it is connected.
 #[derive(Clone, Debug)]
@@ -37,7 +35,7 @@ pub struct Backend {
 #[derive(Debug)]
 pub struct Conn {
     /// The socket. Read it freely; write it by [`Conn::send`] alone.
-    stream: TcpStream,
+    stream: Stream,
     /// What came and was not taken yet.
     pub inbox: Buf,
     /// Bytes of the present request that the socket took.
@@ -83,7 +81,8 @@ impl Conn {
         let result = self.stream.try_write(outbox.filled());
         if let Ok(taken) = result {
             outbox.consume(taken);
-            self.sent += taken as u64;
+            // A part of a record is not nothing.
+            self.sent += taken.max(1) as u64;
         }
         let counts = if first_byte {
             self.sent > 0
@@ -107,7 +106,7 @@ impl Conn {
     /// # Errors
     /// Those of the socket, `WouldBlock` among them.
     pub fn read(&mut self) -> io::Result<usize> {
-        read_some(&self.stream, &mut self.inbox, usize::MAX)
+        self.stream.try_read(&mut self.inbox, usize::MAX)
     }
 
     /// Reads at most `max` bytes past the inbox, which is empty.
@@ -116,7 +115,7 @@ impl Conn {
     /// Those of the socket, `WouldBlock` among them.
     pub fn read_into(&mut self, buf: &mut Buf, max: usize) -> io::Result<usize> {
         debug_assert!(self.inbox.is_empty());
-        read_some(&self.stream, buf, max)
+        self.stream.try_read(buf, max)
     }
 
     /// Bytes of the present request that the socket took.
@@ -133,50 +132,26 @@ impl Conn {
 
     /// The socket, for reading and for waiting.
     #[must_use]
-    pub fn stream(&self) -> &TcpStream {
+    pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// Whether an idle connection can still be used: the backend neither closed it nor sent anything.
-    fn is_fresh(&self, idle_max: Duration) -> bool {
-        if !self.inbox.is_empty() || self.idle_since.elapsed() > idle_max {
+    fn is_fresh(&mut self, idle_max: Duration) -> bool {
+        if !self.inbox.is_empty() {
             return false;
         }
-        // Used a moment ago: the runtime knows what the kernel said since, and looking costs no system call.
-        let mut probe = [0u8; 1];
-        let silent =
-            |read: io::Result<usize>| matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        if !silent(self.stream.try_read(&mut probe)) {
-            return false;
-        }
-        // After a pause the kernel is asked itself: a system call is cheap then, and a write on a closed connection
-        // is not.
-        let mut peeked = [std::mem::MaybeUninit::uninit(); 1];
-        self.idle_since.elapsed() < PAUSE || silent(SockRef::from(&self.stream).peek(&mut peeked))
+        let idle = self.idle_since.elapsed();
+        // Used a moment ago, the runtime knows what the kernel said since, and looking costs no system call. After a
+        // pause the kernel is asked itself: a system call is cheap then, and a write on a closed connection is not.
+        idle <= idle_max && self.stream.is_silent(idle >= PAUSE)
     }
 
     /// Closes an idle connection in order, instead of resetting it.
-    fn close(self) {
-        let _best_effort = SockRef::from(&self.stream).set_linger(None);
+    fn close(mut self) {
+        self.stream.forgive();
+        self.stream.close();
     }
-}
-
-/// One read of at most `max` bytes to the end of `buf`. Zero bytes: the peer has ended its side.
-///
-/// # Errors
-/// Those of the socket, `WouldBlock` among them.
-pub fn read_some(stream: &TcpStream, buf: &mut Buf, max: usize) -> io::Result<usize> {
-    let (end, room) = buf.room(BUF_MAX);
-    let asked = room.min(max);
-    let read = stream.try_read_buf(&mut end.limit(asked))?;
-    if read < asked {
-        // The kernel has no more: say so to the runtime, so that the next look costs no system call. What arrives
-        // from here on is a new event of the kernel's, and the end of the peer's side is never forgotten.
-        let _cleared = stream.try_io(Interest::READABLE, || -> io::Result<()> {
-            Err(io::ErrorKind::WouldBlock.into())
-        });
-    }
-    Ok(read)
 }
 
 impl Backend {

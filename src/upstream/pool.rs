@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::{Backend, Conn};
 use crate::base::Buf;
+use crate::net::Stream;
 
 /// Many servers close a connection that was idle for 5 s: ours are not kept so long.
 const IDLE_MAX: Duration = Duration::from_secs(4);
@@ -137,7 +138,7 @@ impl Pool {
     /// [`NoConn`]; nothing was sent.
     pub async fn connect(&self, patience: Duration) -> Result<Conn, NoConn> {
         let slot = self.slots.take(patience).await.ok_or(NoConn::Full)?;
-        let stream = self.backend.connect().await?;
+        let stream = Stream::tcp(self.backend.connect().await?);
         Ok(Conn {
             stream,
             inbox: Buf::default(),

@@ -13,7 +13,6 @@ use std::task::Poll;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tokio::net::TcpStream;
 
 use self::observing::sighted;
 use self::refusal::{Refusal, judged_answer};
@@ -26,9 +25,10 @@ use crate::base::{Buf, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
 use crate::keeper::{Ask, Flight};
+use crate::net::Stream;
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
-use crate::upstream::{Conn, NoConn, read_some};
+use crate::upstream::{Conn, NoConn};
 use crate::wire::http1::{
     Forwarded, Framing, HeaderStorage, Upgrade, find_head_end, parse_request, write_request_head,
 };
@@ -46,7 +46,7 @@ pub struct Client<'a> {
 /// What an exchange uses of a client connection.
 #[derive(Debug)]
 pub struct Side {
-    pub stream: TcpStream,
+    pub stream: Stream,
     /// What came from the client and was not taken yet.
     pub inbox: Buf,
     /// What goes to the backend.
@@ -100,7 +100,7 @@ impl<'a> Client<'a> {
     pub fn new(
         gate: &'a Arc<Gate>,
         core: &'a Core,
-        stream: TcpStream,
+        stream: Stream,
         peer: SocketAddr,
         idle: &'a Idle,
     ) -> Self {
@@ -125,7 +125,7 @@ impl<'a> Client<'a> {
         let end = loop {
             let next = match self.next_head().await {
                 Head::Complete(len) => self.handle(len).await,
-                Head::Ended => return,
+                Head::Ended => break Next::Close,
                 Head::Refused(answer) => {
                     self.refuse(Refusal {
                         answer: *answer,
@@ -141,13 +141,13 @@ impl<'a> Client<'a> {
             }
         };
         match end {
-            Next::Reset => linger::reset(self.side.stream),
+            Next::Reset => self.side.stream.reset(),
             Next::Linger => linger::close(self.side.stream, &mut self.side.alarm).await,
             // Bytes that nobody read would turn the close into a reset, and the client might lose its answer.
             Next::Close if !self.side.inbox.is_empty() => {
                 linger::close(self.side.stream, &mut self.side.alarm).await
             }
-            Next::Request | Next::Close => {}
+            Next::Request | Next::Close => self.side.stream.close(),
         }
     }
 
@@ -189,7 +189,7 @@ impl<'a> Client<'a> {
                 };
             }
             self.core.lend(&mut self.side.inbox);
-            match read_some(&self.side.stream, &mut self.side.inbox, usize::MAX) {
+            match self.side.stream.try_read(&mut self.side.inbox, usize::MAX) {
                 Ok(0) => return Head::Ended,
                 Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -210,7 +210,7 @@ impl<'a> Client<'a> {
     async fn readable(&mut self, deadline: Instant) -> bool {
         let Side { stream, alarm, .. } = &mut self.side;
         poll_fn(|cx| match stream.poll_read_ready(cx) {
-            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Ready(()) => Poll::Ready(true),
             Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
         })
         .await

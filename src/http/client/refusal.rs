@@ -165,7 +165,7 @@ impl<'a> Client<'a> {
                 Ok(taken) => reply.consume(taken),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let ready = poll_fn(|cx| match stream.poll_write_ready(cx) {
-                        Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
+                        Poll::Ready(()) => Poll::Ready(true),
                         Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
                     });
                     if !ready.await {

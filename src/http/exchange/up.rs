@@ -10,7 +10,7 @@ use super::super::answer::Answer;
 use super::super::client::Side;
 use super::{Ended, Exchange, Step};
 use crate::base::buf::BUF_MAX;
-use crate::upstream::{Sent, read_some};
+use crate::upstream::Sent;
 
 impl<'k> Exchange<'_, 'k> {
     pub(super) fn wants_request(&self) -> bool {
@@ -39,14 +39,14 @@ impl<'k> Exchange<'_, 'k> {
         } = &mut *self.side;
         let (read, into_outbox) = if straight > 0 && inbox.is_empty() {
             let before = outbox.len();
-            let read = read_some(stream, outbox, straight);
+            let read = stream.try_read(outbox, straight);
             if let Ok(1..) = read {
                 self.upload.took_straight(&outbox.filled()[before..]);
             }
             (read, true)
         } else {
             self.core.lend(inbox);
-            (read_some(stream, inbox, usize::MAX), false)
+            (stream.try_read(inbox, usize::MAX), false)
         };
         match read {
             Ok(0) => return Step::End(self.client_left()),
