@@ -8,6 +8,7 @@ mod alarm;
 mod answer;
 mod client;
 mod exchange;
+mod h2;
 mod linger;
 mod request;
 
@@ -17,13 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 pub use self::answer::{Answer, Applied};
+use self::client::{Client, End, First, Peer};
 use crate::base::Buf;
 use crate::base::buf::BUF_MIN;
 use crate::config::{CommitPoint, Listener};
 use crate::keeper::{Keeper, Room};
-use crate::net::Stream;
+use crate::net::{Duplex, Stream};
 use crate::observe::{Decisions, Metrics};
 use crate::rules::{Mode, Rule};
 use crate::upstream::{Backend, Pool, Slots};
@@ -41,6 +44,8 @@ pub struct Gate {
     unmatched: Decisions,
     /// Set once: requests that have begun are finished, and connections are not kept.
     closing: AtomicBool,
+    /// Told when it is set.
+    told: Notify,
 }
 
 impl Gate {
@@ -65,6 +70,7 @@ impl Gate {
                 .collect(),
             unmatched: decisions("", Mode::Enforce),
             closing: AtomicBool::new(false),
+            told: Notify::new(),
             keeper,
             metrics: Arc::clone(&metrics),
             listener,
@@ -80,6 +86,15 @@ impl Gate {
     /// From now on connections are closed after the request that they are at.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    /// Waits for [`Gate::close`].
+    async fn closed(&self) {
+        let told = self.told.notified();
+        if !self.is_closing() {
+            told.await;
+        }
     }
 
     fn is_closing(&self) -> bool {
@@ -193,8 +208,21 @@ impl Idle {
 }
 
 /// Serves one client connection until it ends.
-pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, stream: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
-    client::Client::new(&gate, &core, Stream::tcp(stream), peer, &idle)
-        .serve()
-        .await;
+pub async fn serve(
+    gate: Arc<Gate>,
+    core: Arc<Core>,
+    stream: TcpStream,
+    address: SocketAddr,
+    idle: Arc<Idle>,
+) {
+    let mut peer = Peer {
+        ip: address.ip().to_canonical().to_string(),
+        secure: false,
+        version: "1.1",
+    };
+    let client = Client::new(&gate, &core, Stream::tcp(stream), &peer, &idle);
+    if let End::SpeaksHttp2 { stream, inbox } = client.serve(First::Awaited).await {
+        peer.version = "2.0";
+        h2::serve(gate, core, Duplex::new(stream, inbox), Arc::new(peer)).await;
+    }
 }

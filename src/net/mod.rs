@@ -4,6 +4,7 @@
 //!
 //! Called by `upstream/` for the backend's side, and by `http/` for the clients'.
 
+mod duplex;
 mod pipe;
 mod session;
 
@@ -16,6 +17,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+pub use self::duplex::Duplex;
 pub use self::pipe::{Came, Far, Near, pipe};
 use self::session::Session;
 use crate::base::Buf;

@@ -7,7 +7,6 @@ mod refusal;
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -37,10 +36,46 @@ use crate::wire::http1::{
 pub struct Client<'a> {
     gate: &'a Arc<Gate>,
     core: &'a Core,
-    peer_ip: String,
+    peer: &'a Peer,
     idle: &'a Idle,
     pub(super) side: Side,
     scratch: Scratch,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The address, for `X-Forwarded-For`.
+    pub ip: String,
+    /// Whether TLS protects the connection.
+    pub secure: bool,
+    /// The version of HTTP that the client speaks, for `Via`.
+    pub version: &'static str,
+}
+
+/// What a connection begins with.
+#[derive(Debug)]
+pub enum First {
+    /// Whatever comes.
+    Awaited,
+    /// A request of which this has come already, its whole head at least.
+    Came(Buf),
+    /// A request that could not even be written down.
+    Refused(Box<Answer>),
+}
+
+/// How serving a connection ended.
+#[derive(Debug)]
+pub enum End {
+    /// With the connection.
+    Closed,
+    /// The client speaks HTTP/2 from its first byte on.
+    SpeaksHttp2 {
+        /// The connection.
+        stream: Stream,
+        /// What has come of it.
+        inbox: Buf,
+    },
 }
 
 /// What an exchange uses of a client connection.
@@ -73,6 +108,7 @@ enum Head {
     Complete(usize),
     Ended,
     Refused(Box<Answer>),
+    SpeaksHttp2,
 }
 
 /// A request that goes on.
@@ -97,17 +133,11 @@ enum Bearing {
 }
 
 impl<'a> Client<'a> {
-    pub fn new(
-        gate: &'a Arc<Gate>,
-        core: &'a Core,
-        stream: Stream,
-        peer: SocketAddr,
-        idle: &'a Idle,
-    ) -> Self {
+    pub fn new(gate: &'a Arc<Gate>, core: &'a Core, stream: Stream, peer: &'a Peer, idle: &'a Idle) -> Self {
         Client {
             gate,
             core,
-            peer_ip: peer.ip().to_canonical().to_string(),
+            peer,
             idle,
             side: Side {
                 stream,
@@ -121,11 +151,26 @@ impl<'a> Client<'a> {
     }
 
     /// Serves the connection until it ends.
-    pub async fn serve(mut self) {
+    pub async fn serve(mut self, first: First) -> End {
+        let mut at_first_byte = matches!(first, First::Awaited);
+        let mut refused = None;
+        match first {
+            First::Awaited => {}
+            First::Came(inbox) => self.side.inbox = inbox,
+            First::Refused(answer) => refused = Some(answer),
+        }
         let end = loop {
-            let next = match self.next_head().await {
+            let head = match refused.take() {
+                Some(answer) => Head::Refused(answer),
+                None => self.next_head(std::mem::take(&mut at_first_byte)).await,
+            };
+            let next = match head {
                 Head::Complete(len) => self.handle(len).await,
                 Head::Ended => break Next::Close,
+                Head::SpeaksHttp2 => {
+                    let Side { stream, inbox, .. } = self.side;
+                    return End::SpeaksHttp2 { stream, inbox };
+                }
                 Head::Refused(answer) => {
                     self.refuse(Refusal {
                         answer: *answer,
@@ -149,10 +194,11 @@ impl<'a> Client<'a> {
             }
             Next::Request | Next::Close => self.side.stream.close(),
         }
+        End::Closed
     }
 
     /// Waits for a whole head in the inbox.
-    async fn next_head(&mut self) -> Head {
+    async fn next_head(&mut self, at_first_byte: bool) -> Head {
         let limits = self.gate.listener.limits;
         let since = Instant::now();
         let mut begun = (!self.side.inbox.is_empty()).then_some(since);
@@ -164,7 +210,9 @@ impl<'a> Client<'a> {
                 (begun, searched) = (None, 0);
             }
             if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
-                return if end > limits.max_header_bytes {
+                return if at_first_byte && self.side.inbox.filled()[..end] == *HTTP2_PREFACE {
+                    Head::SpeaksHttp2
+                } else if end > limits.max_header_bytes {
                     too_large()
                 } else {
                     Head::Complete(end)
@@ -331,9 +379,9 @@ impl<'a> Client<'a> {
         outbox.clear();
         self.core.lend(outbox);
         let forwarded = Forwarded {
-            client_ip: &self.peer_ip,
-            proto: "http",
-            via: true,
+            client_ip: &self.peer.ip,
+            proto: if self.peer.secure { "https" } else { "http" },
+            via: self.peer.version,
         };
         write_request_head(
             outbox.end(),
@@ -483,6 +531,9 @@ impl<'a> Client<'a> {
         }
     }
 }
+
+/// What an HTTP/2 client sends first looks like a head, on purpose (RFC 9113, 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 fn too_large() -> Head {
     let mut answer = Answer::new(Reason::BadRequest, "the head is larger than max_header_bytes");
