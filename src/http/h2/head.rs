@@ -131,7 +131,8 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn bad(detail: &str) -> Answer {
+/// The answer to a malformed head.
+pub fn bad(detail: &str) -> Answer {
     Answer::new(Reason::BadRequest, detail)
 }
 

@@ -5,6 +5,7 @@
 //! Streams don't stall each other: an upload that waits fills its own window and no more, and the connection's window
 //! has room for the windows of all its streams.
 
+mod fragments;
 mod head;
 mod stream;
 
@@ -17,6 +18,7 @@ use h2::{Reason, RecvStream};
 use http::{Method, Request};
 use tokio::task::JoinSet;
 
+use self::fragments::{Fragments, Watched};
 use self::stream::Pump;
 use super::client::{Client, First, Peer};
 use super::{Core, Gate, Idle};
@@ -51,6 +53,7 @@ pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, io: Duplex, peer: Arc<Peer>
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(head_max)
         .max_send_buffer_size(SEND_BUFFER_MAX);
+    let (io, fragments) = Watched::new(io, head_max as usize);
     let Ok(Ok(connection)) = tokio::time::timeout(limits.header_timeout, builder.handshake(io)).await else {
         return;
     };
@@ -58,6 +61,7 @@ pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, io: Duplex, peer: Arc<Peer>
         gate,
         core,
         peer,
+        fragments,
         running: JoinSet::new(),
         opened: 0,
         reset: 0,
@@ -70,13 +74,14 @@ struct Served {
     gate: Arc<Gate>,
     core: Arc<Core>,
     peer: Arc<Peer>,
+    fragments: Fragments,
     running: JoinSet<bool>,
     opened: u64,
     reset: u64,
 }
 
 impl Served {
-    async fn run(mut self, mut connection: Connection<Duplex, Bytes>) {
+    async fn run(mut self, mut connection: Connection<Watched, Bytes>) {
         let idle_timeout = self.gate.listener.limits.idle_timeout;
         let gate = Arc::clone(&self.gate);
         let mut closing = std::pin::pin!(gate.closed());
@@ -128,7 +133,9 @@ impl Served {
             Arc::clone(&self.core),
             Arc::clone(&self.peer),
         );
-        self.running.spawn(one(gate, core, peer, request, respond));
+        let fragment = self.fragments.had_one(respond.stream_id().into());
+        self.running
+            .spawn(one(gate, core, peer, request, respond, fragment));
     }
 
     /// True where the client has to be sent away.
@@ -151,10 +158,15 @@ async fn one(
     peer: Arc<Peer>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
+    fragment: bool,
 ) -> bool {
     let (parts, body) = request.into_parts();
     let mut inbox = Buf::default();
-    let written = head::write_head(inbox.end(), &parts, body.is_end_stream());
+    let written = if fragment {
+        Err(head::bad("the target has a fragment"))
+    } else {
+        head::write_head(inbox.end(), &parts, body.is_end_stream())
+    };
     let head_only = parts.method == Method::HEAD;
     drop(parts);
     let (near, far) = pipe();
