@@ -351,7 +351,6 @@ fn what_is_not_built_is_refused_by_name() {
         ("protocol: http", "tls: { cert_file: a, key_file: b }"),
         ("protocol: http", "errors: s3"),
         ("protocol: http", "paths: lenient"),
-        ("protocol: http", "upgrades: pass"),
         ("http://127.0.0.1:9000", "https://127.0.0.1:9000"),
         ("http://127.0.0.1:9000", "unix:/run/store.sock"),
         ("settle_after: 3s", "tls: { ca_file: a }"),

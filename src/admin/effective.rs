@@ -88,6 +88,7 @@ fn listener(listener: &Listener) -> Value {
         bind,
         upstream: backend,
         limits: bounds,
+        upgrades,
         forwarded,
         rules,
     } = listener;
@@ -102,6 +103,7 @@ fn listener(listener: &Listener) -> Value {
         "protocol": "http",
         "upstream": upstream(backend),
         "limits": limits(*bounds),
+        "upgrades": if *upgrades { "pass" } else { "refuse" },
         "forwarded": forwarded,
         "safe_methods": safe_methods,
         "unmatched": { "reads": policy(*reads), "writes": policy(*writes) },

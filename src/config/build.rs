@@ -114,14 +114,14 @@ fn listener(
     reader.choice::<Http>(map, "protocol")?;
     let errors = reader.choice::<Problem>(map, "errors");
     let paths = reader.choice::<Strict>(map, "paths");
-    let upgrades = reader.choice::<Refuse>(map, "upgrades");
+    let upgrades = reader.choice::<Upgrades>(map, "upgrades");
     let upstream = upstream(reader, map);
     let limits = limits(reader, map);
     let forwarded = reader.value(map, "forwarded", units::flag);
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
-    let (Problem, Strict, Refuse) = (errors?, paths?, upgrades?);
+    let (Problem, Strict) = (errors?, paths?);
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -129,6 +129,7 @@ fn listener(
         bind,
         upstream,
         limits: limits?,
+        upgrades: matches!(upgrades?, Upgrades::Pass),
         forwarded: forwarded?,
         rules: Arc::new(RuleSet {
             rules: rules?,
@@ -299,7 +300,12 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 struct Http;
 struct Problem;
 struct Strict;
-struct Refuse;
+
+/// Whether connections may be upgraded.
+enum Upgrades {
+    Refuse,
+    Pass,
+}
 
 macro_rules! words {
     ($kind:ty: $($word:literal => $value:expr),+) => {
@@ -318,7 +324,7 @@ pub(super) use words;
 words!(Http: "http" => Http);
 words!(Problem: "problem" => Problem);
 words!(Strict: "strict" => Strict);
-words!(Refuse: "refuse" => Refuse);
+words!(Upgrades: "refuse" => Upgrades::Refuse, "pass" => Upgrades::Pass);
 words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);
 words!(LogFormat: "text" => LogFormat::Text, "json" => LogFormat::Json);
 words!(LogLevel: "error" => LogLevel::Error, "warn" => LogLevel::Warn, "info" => LogLevel::Info,

@@ -144,6 +144,7 @@ impl Pool {
             inbox: Buf::default(),
             sent: 0,
             reused: false,
+            own: false,
             idle_since: Instant::now(),
             _slot: slot,
         })
@@ -151,8 +152,7 @@ impl Pool {
 
     /// Takes a connection back whose last answer has come whole.
     pub fn put(&self, mut conn: Conn, now: Instant) {
-        conn.reused = true;
-        conn.idle_since = now;
+        conn.rest(now);
         self.idle.lock().push(conn);
         if self.slots.open.load(Ordering::Acquire) >= self.slots.open_max {
             self.slots.freed.notify_waiters();

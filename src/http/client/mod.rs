@@ -1,18 +1,19 @@
 //! One client connection: its requests one after the other, each down its line and up again.
-//! `refusal.rs` has what it is told where a request does not go through, `observing.rs` what is noted where a rule
-//! only observes.
+//! `head.rs` waits for a request, `refusal.rs` has what the client is told where it does not go through, `observing.rs`
+//! what is noted where a rule only observes.
 
+mod head;
 mod observing;
 mod refusal;
 
 use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use self::head::Head;
 use self::observing::sighted;
 use self::refusal::{Refusal, judged_answer};
 use super::alarm::Alarm;
@@ -28,9 +29,7 @@ use crate::net::Stream;
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn};
-use crate::wire::http1::{
-    Forwarded, Framing, HeaderStorage, Upgrade, find_head_end, parse_request, write_request_head,
-};
+use crate::wire::http1::{Forwarded, Framing, HeaderStorage, Upgrade, parse_request, write_request_head};
 
 /// A client connection.
 pub struct Client<'a> {
@@ -40,6 +39,8 @@ pub struct Client<'a> {
     idle: &'a Idle,
     pub(super) side: Side,
     scratch: Scratch,
+    /// The backend connection that was authenticated for this client: no other's, from then on.
+    own: Option<Conn>,
 }
 
 /// Who is at the other end.
@@ -103,14 +104,6 @@ enum Next {
     Reset,
 }
 
-/// What waiting for a head brought.
-enum Head {
-    Complete(usize),
-    Ended,
-    Refused(Box<Answer>),
-    SpeaksHttp2,
-}
-
 /// A request that goes on.
 struct Plan<'a> {
     facts: Facts,
@@ -147,6 +140,7 @@ impl<'a> Client<'a> {
                 alarm: Alarm::default(),
             },
             scratch: Scratch::default(),
+            own: None,
         }
     }
 
@@ -197,73 +191,6 @@ impl<'a> Client<'a> {
         End::Closed
     }
 
-    /// Waits for a whole head in the inbox.
-    async fn next_head(&mut self, at_first_byte: bool) -> Head {
-        let limits = self.gate.listener.limits;
-        let since = Instant::now();
-        let mut begun = (!self.side.inbox.is_empty()).then_some(since);
-        let mut searched = 0;
-        loop {
-            if matches!(self.side.inbox.filled(), b"\r\n") {
-                // Some old clients send an empty line after a body: that begins nothing.
-                self.side.inbox.clear();
-                (begun, searched) = (None, 0);
-            }
-            if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
-                return if at_first_byte && self.side.inbox.filled()[..end] == *HTTP2_PREFACE {
-                    Head::SpeaksHttp2
-                } else if end > limits.max_header_bytes {
-                    too_large()
-                } else {
-                    Head::Complete(end)
-                };
-            }
-            searched = self.side.inbox.len();
-            if searched > limits.max_header_bytes {
-                return too_large();
-            }
-            let deadline = begun.map_or(since + limits.idle_timeout, |begun| begun + limits.header_timeout);
-            if begun.is_none() && !self.rest() {
-                return Head::Ended;
-            }
-            let ready = self.readable(deadline).await;
-            if begun.is_none() && !self.idle.wake() {
-                return Head::Ended;
-            }
-            if !ready {
-                return match begun {
-                    Some(_) => timed_out("the head did not come within header_timeout"),
-                    None => Head::Ended,
-                };
-            }
-            self.core.lend(&mut self.side.inbox);
-            match self.side.stream.try_read(&mut self.side.inbox, usize::MAX) {
-                Ok(0) => return Head::Ended,
-                Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Head::Ended,
-            }
-        }
-    }
-
-    /// Between two requests: gives the room away. False where the gate closes.
-    fn rest(&mut self) -> bool {
-        for buf in [&mut self.side.inbox, &mut self.side.outbox, &mut self.side.reply] {
-            self.core.take_back(buf);
-        }
-        self.idle.rest();
-        !self.gate.is_closing()
-    }
-
-    async fn readable(&mut self, deadline: Instant) -> bool {
-        let Side { stream, alarm, .. } = &mut self.side;
-        poll_fn(|cx| match stream.poll_read_ready(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
-        })
-        .await
-    }
-
     /// One request: down the line and up again.
     async fn handle(&mut self, head_len: usize) -> Next {
         let mut plan = match self.read(head_len) {
@@ -275,13 +202,13 @@ impl<'a> Client<'a> {
             Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
             Err(answer) => return self.refuse_plan(&plan, answer).await,
         };
-        let mut pooled = if facts.connection_auth {
-            None
-        } else {
-            self.core.pool.take()
+        let mut at_hand = match self.own.take() {
+            Some(mut own) => own.again().then_some(own),
+            None if facts.connection_auth => None,
+            None => self.core.pool.take(),
         };
         loop {
-            let conn = match pooled.take() {
+            let conn = match at_hand.take() {
                 Some(conn) => conn,
                 None => match self.connect(&flight, &plan).await {
                     Ok(conn) => conn,
@@ -298,7 +225,8 @@ impl<'a> Client<'a> {
                 conn,
             );
             match exchange.run().await {
-                Ended::Answered { keep } => {
+                Ended::Answered { keep, own } => {
+                    self.own = own;
                     self.forget_head(facts);
                     return if keep { Next::Request } else { Next::Close };
                 }
@@ -357,7 +285,8 @@ impl<'a> Client<'a> {
             facts: Some(facts),
             rule: rule.map(|rule| rule.index),
         };
-        if head.upgrade == Upgrade::Other {
+        let upgrade = head.upgrade == Upgrade::Other;
+        if upgrade && !listener.upgrades {
             let answer = Answer::new(Reason::UpgradeRefused, "an upgraded connection can't be fenced");
             return Err(refuse(answer, None));
         }
@@ -387,7 +316,7 @@ impl<'a> Client<'a> {
             outbox.end(),
             &head,
             listener.forwarded.then_some(&forwarded),
-            false,
+            upgrade,
         );
         drop(head);
         let mut upload = Upload::new(facts.framing, listener.limits.max_header_bytes);
@@ -530,19 +459,4 @@ impl<'a> Client<'a> {
             None => Err(self.cut_answer(flight.cut())),
         }
     }
-}
-
-/// What an HTTP/2 client sends first looks like a head, on purpose (RFC 9113, 3.4).
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
-
-fn too_large() -> Head {
-    let mut answer = Answer::new(Reason::BadRequest, "the head is larger than max_header_bytes");
-    answer.status = Some(431);
-    Head::Refused(Box::new(answer))
-}
-
-fn timed_out(detail: &str) -> Head {
-    let mut answer = Answer::new(Reason::BadRequest, detail);
-    answer.status = Some(408);
-    Head::Refused(Box::new(answer))
 }
