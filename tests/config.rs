@@ -220,12 +220,10 @@ fn an_unknown_key_gets_usable_keys_or_its_place_as_advice() {
     };
     let all = said("zzzzzz: 1");
     assert!(all.contains("a rule has name, match, resource, token"), "{all}");
-    for unusable in ["allow", "action"] {
-        assert!(!all.contains(unusable), "{all}");
-        assert!(said(&format!("{unusable}: 1")).contains("not supported yet"));
-    }
+    assert!(!all.contains("action"), "{all}");
+    assert!(said("action: 1").contains("not supported yet"));
     assert!(!said("actions: 1").contains("did you mean"));
-    assert!(said("max_step: 5").contains("max_step\"; it belongs under token, and is not supported yet"));
+    assert!(said("max_step: 5").ends_with("max_step\"; it belongs under token"));
     let header = said("header: X");
     assert!(header.ends_with("header\"; it belongs under token"), "{header}");
     assert!(said("query: x").contains("; it belongs under match or token, and is not supported yet"));
@@ -349,7 +347,6 @@ fn what_is_not_built_is_refused_by_name() {
         ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
         ("protocol: http", "tls: { cert_file: a, key_file: b }"),
-        ("protocol: http", "errors: s3"),
         ("protocol: http", "paths: lenient"),
         ("protocol: http", "upgrades: pass"),
         ("http://127.0.0.1:9000", "https://127.0.0.1:9000"),
@@ -360,14 +357,6 @@ fn what_is_not_built_is_refused_by_name() {
         (
             "header: Fencing-Token",
             "header: Fencing-Token, pattern: 'app/(\\d+)'",
-        ),
-        (
-            "header: Fencing-Token",
-            "header: Fencing-Token, max_step: 1000000",
-        ),
-        (
-            "- name: bucket",
-            "- name: bucket\n        allow: { cidr: [10.0.0.0/8] }",
         ),
         (
             "path: \"/{bucket}/{*key}\"",
@@ -878,4 +867,62 @@ fn damaged_files_are_refused_with_words_and_never_panic() {
         }
     }
     assert!(refused > 2_000, "{refused}");
+}
+
+// ---- who may present tokens, and by how far they may raise
+
+#[test]
+fn allow_takes_networks_and_says_which_one_was_meant() {
+    let with = |allow: &str| {
+        small(
+            "- name: bucket",
+            &format!("- name: bucket\n        allow: {allow}"),
+        )
+    };
+    let (config, _) = parse(&with("{ cidr: [10.0.0.0/8, \"::1\", 192.168.1.7] }")).unwrap();
+    let allow = config.listeners[0].rules.rules[0].allow.clone().unwrap();
+    let nets: Vec<String> = allow.cidr.iter().map(ToString::to_string).collect();
+    assert_eq!(nets, ["10.0.0.0/8", "::1/128", "192.168.1.7/32"]);
+    for (allow, words) in [
+        ("{ cidr: [10.1.0.0/8] }", "the network is 10.0.0.0/8"),
+        ("{ cidr: [localhost] }", "not a network"),
+        ("{ cidr: [] }", "empty list"),
+        ("{}", "allows nobody"),
+        ("{ cidr: 10.0.0.0/8 }", "must be a list"),
+        ("{ client_cert: orders }", "write CN=NAME"),
+        ("{ client_cert: \"CN=orders-*\" }", "tls.client_ca_file"),
+        (
+            "{ cidr: [10.0.0.0/8], client_certs: x }",
+            "did you mean \"client_cert\"",
+        ),
+    ] {
+        let found = problems(&with(allow));
+        assert!(
+            found.len() == 1 && found[0].starts_with("f:16:"),
+            "{allow}: {found:#?}"
+        );
+        assert!(found[0].contains(words), "{allow}: {found:#?}");
+    }
+}
+
+#[test]
+fn max_step_is_for_integers() {
+    let (config, _) = parse(&small(
+        "header: Fencing-Token",
+        "header: Fencing-Token, max_step: 1000",
+    ))
+    .unwrap();
+    assert_eq!(config.listeners[0].rules.rules[0].fences[0].max_step, Some(1000));
+    for (token, words) in [
+        ("max_step: 0", "from 1"),
+        ("max_step: 1e6", "from 1"),
+        ("max_step: 5, format: hex", "for format: integer"),
+        ("max_step: 5, format: pair", "for format: integer"),
+    ] {
+        is_refused(
+            "header: Fencing-Token",
+            &format!("header: Fencing-Token, {token}"),
+            words,
+        );
+    }
 }

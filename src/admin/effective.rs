@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::TokenFormat;
-use crate::config::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, Store, Upstream};
-use crate::rules::{FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched};
+use crate::config::{Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, Store, Upstream};
+use crate::rules::{
+    Allow, CertPattern, FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched,
+};
 
 /// What the admin address tells of the configuration.
 #[derive(Clone, Debug)]
@@ -88,6 +90,7 @@ fn listener(listener: &Listener) -> Value {
         bind,
         upstream: backend,
         limits: bounds,
+        errors,
         forwarded,
         rules,
     } = listener;
@@ -96,12 +99,17 @@ fn listener(listener: &Listener) -> Value {
         safe_methods,
         unmatched: Unmatched { reads, writes },
     } = &**rules;
+    let errors = match errors {
+        Errors::Problem => "problem",
+        Errors::S3 => "s3",
+    };
     json!({
         "name": &**name,
         "bind": bind,
         "protocol": "http",
         "upstream": upstream(backend),
         "limits": limits(*bounds),
+        "errors": errors,
         "forwarded": forwarded,
         "safe_methods": safe_methods,
         "unmatched": { "reads": policy(*reads), "writes": policy(*writes) },
@@ -157,6 +165,7 @@ fn rule(rule: &Rule) -> Value {
         path,
         methods,
         fences,
+        allow,
         missing,
         mode,
         reads,
@@ -180,6 +189,7 @@ fn rule(rule: &Rule) -> Value {
         "name": &**name,
         "match": { "path": path.as_str(), "methods": methods },
         "fences": fences.iter().map(fence).collect::<Vec<_>>(),
+        "allow": allow.as_ref().map(who),
         "missing": missing,
         "mode": mode,
         "reads": reads,
@@ -193,10 +203,19 @@ fn fence(fence: &FenceRule) -> Value {
         resource,
         header,
         format,
+        max_step,
     } = fence;
     json!({
         "resource": resource.as_str(),
-        "token": { "header": header, "format": format.as_str() },
+        "token": { "header": header, "format": format.as_str(), "max_step": max_step },
+    })
+}
+
+fn who(allow: &Allow) -> Value {
+    let Allow { cidr, client_cert } = allow;
+    json!({
+        "cidr": cidr.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "client_cert": client_cert.as_ref().map(CertPattern::as_str),
     })
 }
 

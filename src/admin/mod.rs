@@ -109,6 +109,7 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
         in_flight: admin.keeper.in_flight(),
         in_doubt: i64::try_from(admin.keeper.in_doubt()).unwrap_or(i64::MAX),
         fences: i64::try_from(admin.keeper.fences()).unwrap_or(i64::MAX),
+        observed: i64::try_from(admin.keeper.observed()).unwrap_or(i64::MAX),
     };
     let format = wanted(&headers);
     let kind = [(header::CONTENT_TYPE, format.content_type())];

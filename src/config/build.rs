@@ -9,7 +9,9 @@ use super::reader::{Map, Placed, Reader, Word};
 use super::rules::{self, Origin};
 use super::schema::ROOT;
 use super::tree::Node;
-use super::types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
+use super::types::{
+    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream,
+};
 use super::units;
 use crate::rules::{Policy, RuleSet, SAFE_METHODS, Unmatched};
 
@@ -112,7 +114,7 @@ fn listener(
 ) -> Option<Listener> {
     // The keys below a listener of another protocol are other ones: nothing more can be said about it.
     reader.choice::<Http>(map, "protocol")?;
-    let errors = reader.choice::<Problem>(map, "errors");
+    let errors = reader.choice(map, "errors");
     let paths = reader.choice::<Strict>(map, "paths");
     let upgrades = reader.choice::<Refuse>(map, "upgrades");
     let upstream = upstream(reader, map);
@@ -121,7 +123,7 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
-    let (Problem, Strict, Refuse) = (errors?, paths?, upgrades?);
+    let (Strict, Refuse) = (paths?, upgrades?);
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -129,6 +131,7 @@ fn listener(
         bind,
         upstream,
         limits: limits?,
+        errors: errors?,
         forwarded: forwarded?,
         rules: Arc::new(RuleSet {
             rules: rules?,
@@ -297,7 +300,6 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 
 /// Choices of which one word is built.
 struct Http;
-struct Problem;
 struct Strict;
 struct Refuse;
 
@@ -316,9 +318,9 @@ macro_rules! words {
 pub(super) use words;
 
 words!(Http: "http" => Http);
-words!(Problem: "problem" => Problem);
 words!(Strict: "strict" => Strict);
 words!(Refuse: "refuse" => Refuse);
+words!(Errors: "problem" => Errors::Problem, "s3" => Errors::S3);
 words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);
 words!(LogFormat: "text" => LogFormat::Text, "json" => LogFormat::Json);
 words!(LogLevel: "error" => LogLevel::Error, "warn" => LogLevel::Warn, "info" => LogLevel::Info,

@@ -35,6 +35,14 @@ impl<'t> Map<'t> {
         self.entry(name).is_some()
     }
 
+    /// Whether the key stands there and is a map that has `below`.
+    pub(super) fn has_below(&self, name: &str, below: &str) -> bool {
+        match self.entry(name).map(|entry| &entry.node.value) {
+            Some(Value::Map(entries)) => entries.iter().any(|e| e.key == below),
+            Some(_) | None => false,
+        }
+    }
+
     /// Where the key stands; where the map does, if it is not there.
     pub(super) fn place_of(&self, name: &str) -> At {
         self.entry(name).map_or(self.at, |e| e.at)

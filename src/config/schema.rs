@@ -346,7 +346,12 @@ pub(super) static RULE: Section = Section {
             Optional,
             "several resources, each with its token",
         ),
-        later("allow", "who may present tokens"),
+        key(
+            "allow",
+            Kind::Section(&ALLOW),
+            Optional,
+            "who may present tokens; everybody if left out",
+        ),
         key(
             "missing",
             Choice(&["deny", "pass", "pass_until_fenced"]),
@@ -424,11 +429,34 @@ pub(super) static TOKEN: Section = Section {
         later("query", "the query field that carries the token"),
         later("cookie", "the cookie that carries the token"),
         later("pattern", "takes the token out of a longer value"),
-        later("max_step", "refuses a raise by more"),
+        key(
+            "max_step",
+            Value("a number"),
+            Optional,
+            "refuses a raise by more than this, but for a resource's first; for format integer",
+        ),
         later("connection", "the token of a redis connection"),
         later("startup_option", "the token of a postgres session"),
         later("proxy_tlv", "the token in a PROXY header"),
         later("preface", "the token in a first line"),
+    ],
+};
+
+pub(super) static ALLOW: Section = Section {
+    what: "allow",
+    keys: &[
+        key(
+            "cidr",
+            Values("networks"),
+            Optional,
+            "the clients' networks, as 10.0.0.0/8, or single addresses",
+        ),
+        key(
+            "client_cert",
+            Value("a name as \"CN=orders-*\""),
+            Optional,
+            "the name in the client's verified certificate: CN=…, SAN=DNS:… or SAN=URI:…, with * for any characters",
+        ),
     ],
 };
 

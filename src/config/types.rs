@@ -112,10 +112,21 @@ pub struct Listener {
     pub upstream: Upstream,
     /// Bounds on clients.
     pub limits: Limits,
+    /// How refusals are written.
+    pub errors: Errors,
     /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `Via` are added.
     pub forwarded: bool,
     /// The rules, the safe methods, and what happens to what no rule matches.
     pub rules: Arc<RuleSet>,
+}
+
+/// How refusals are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errors {
+    /// RFC 9457, as JSON.
+    Problem,
+    /// The XML of S3.
+    S3,
 }
 
 /// A backend.

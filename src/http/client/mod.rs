@@ -7,7 +7,7 @@ mod refusal;
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -15,10 +15,9 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
-use self::observing::sighted;
-use self::refusal::{Refusal, judged_answer};
+use self::refusal::{Refusal, judged_answer, note_path};
 use super::alarm::Alarm;
-use super::answer::{Answer, decision};
+use super::answer::Answer;
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
@@ -37,10 +36,13 @@ use crate::wire::http1::{
 pub struct Client<'a> {
     gate: &'a Arc<Gate>,
     core: &'a Core,
+    peer: IpAddr,
     peer_ip: String,
     idle: &'a Idle,
     pub(super) side: Side,
     scratch: Scratch,
+    /// The path of the request under way; kept only where refusals name it.
+    path: String,
 }
 
 /// What an exchange uses of a client connection.
@@ -107,6 +109,7 @@ impl<'a> Client<'a> {
         Client {
             gate,
             core,
+            peer: peer.ip().to_canonical(),
             peer_ip: peer.ip().to_canonical().to_string(),
             idle,
             side: Side {
@@ -117,6 +120,7 @@ impl<'a> Client<'a> {
                 alarm: Alarm::default(),
             },
             scratch: Scratch::default(),
+            path: String::new(),
         }
     }
 
@@ -304,6 +308,7 @@ impl<'a> Client<'a> {
             }
         })?;
         let facts = Facts::of(&head, head_len, &listener.rules);
+        note_path(listener.errors, head.target, &mut self.path);
         let refuse = |answer, rule: Option<&Rule>| Refusal {
             answer,
             facts: Some(facts),
@@ -318,6 +323,7 @@ impl<'a> Client<'a> {
             target: head.target,
             host: head.host,
             fields: head.fields,
+            from: rules::Sender::at(self.peer),
         };
         let (rule, bearing) = match listener.rules.judge(&request, &mut self.scratch) {
             Judgement::Pass { rule, .. } => (rule, Bearing::Free),
@@ -374,11 +380,7 @@ impl<'a> Client<'a> {
         let rule = match (plan.bearing, plan.rule) {
             (Bearing::Fenced, Some(rule)) => rule,
             (Bearing::Observed(reason), _) => {
-                decision(reason)
-                    .into_iter()
-                    .for_each(|decision| decisions.count(decision));
-                let rule = plan.rule.map_or("", |rule| &rule.name);
-                tracing::info!(rule, reason = reason.as_str(), "observed: would be refused");
+                self.note_refusal(reason, plan.rule);
                 return Ok(Flight::unfenced(keeper));
             }
             (Bearing::Free | Bearing::Fenced, _) => {
@@ -394,6 +396,7 @@ impl<'a> Client<'a> {
                 name: claim.resource,
                 claim: claim.token.map_or(Claim::Without { until_fenced }, Claim::Token),
                 format: claim.format,
+                max_step: claim.max_step,
             })
             .collect();
         let admitted = match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
@@ -401,9 +404,7 @@ impl<'a> Client<'a> {
             false => Decision::Passed,
         };
         if rule.mode == Mode::Observe {
-            let sighting = keeper.observed().see(&asks);
-            decisions.count(sighted(sighting));
-            self.note_sighting(sighting, rule);
+            self.note_sighting(keeper.observe(&asks), rule);
             return Ok(Flight::unfenced(keeper));
         }
         if let Some(flight) = keeper.quick(&asks, plan.facts.write) {
