@@ -332,7 +332,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "http://127.0.0.1:9000/path",
         "has a path",
     );
-    is_refused("127.0.0.1:9901", "0.0.0.0:9901", "not a loopback address");
+    is_refused("127.0.0.1:9901", "0.0.0.0:9901", "without token_file");
 }
 
 #[test]
@@ -343,7 +343,6 @@ fn what_is_not_built_is_refused_by_name() {
             "kind: file, path: ./data",
             "endpoints: [\"http://127.0.0.1:2379\"]",
         ),
-        ("bind: \"127.0.0.1:9901\"", "token_file: ./t"),
         ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
         ("protocol: http", "tls: { cert_file: a, key_file: b }"),
@@ -925,4 +924,68 @@ fn max_step_is_for_integers() {
             words,
         );
     }
+}
+
+#[test]
+fn a_token_file_lets_the_admin_address_listen_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let with = |file: &str| {
+        let admin = format!("\"0.0.0.0:9901\", token_file: \"{file}\"");
+        small("\"127.0.0.1:9901\"", &admin)
+    };
+    let sound = with(&path("sound", " 0123456789abcdef\n"));
+    let (config, _) = parse(&sound).unwrap();
+    assert!(config.admin.token.unwrap().is(b"0123456789abcdef"));
+    let said = warnings(&sound).join("\n");
+    assert!(
+        said.contains("f:3:16: admin.bind") && said.contains("in the clear"),
+        "{said}"
+    );
+    assert!(!said.contains("guessed"), "{said}");
+    assert!(
+        warnings(&with(&path("short", "hunter2")))
+            .join("\n")
+            .contains("can be guessed")
+    );
+    let long = "x".repeat(5000);
+    for (file, words) in [
+        (path("empty", " \n"), "is empty"),
+        (path("two", "hunter2 hunter3"), "must hold one line"),
+        (path("long", &long), "larger than"),
+        (folder.path().join("none").display().to_string(), "can't be read"),
+    ] {
+        let found = problems(&with(&file));
+        assert!(
+            found.len() == 1 && found[0].starts_with("f:3:44: admin.token_file: "),
+            "{found:?}"
+        );
+        assert!(
+            found[0].contains(words) && !found[0].contains("hunter"),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn explain_asks_whether_this_client_may_present_tokens() {
+    let file = File::with(small(
+        "- name: bucket",
+        "- name: bucket\n        allow: { cidr: [10.0.0.0/8] }",
+    ));
+    let said = |from: &str| {
+        file.explain(&["PUT", "/b/k", "-H", "Fencing-Token: 3", "--from", from])
+            .1
+    };
+    assert!(
+        said("127.0.0.1").contains("refused (not-allowed)"),
+        "{}",
+        said("127.0.0.1")
+    );
+    assert!(said("10.1.2.3").contains("compared"), "{}", said("10.1.2.3"));
+    assert!(said("::ffff:10.1.2.3").contains("compared"));
 }

@@ -1,4 +1,5 @@
-//! Who may present tokens, by how far they may raise, and how a refusal is written for S3's clients.
+//! Who may present tokens, by how far they may raise, how a refusal is written for S3's clients, and who may use the
+//! admin address.
 
 mod gate;
 
@@ -274,4 +275,132 @@ fn who_may_present_tokens_is_fenced_as_ever() {
     let (_stub, gate) = start_with(Setup::rules(&with(RULE, "allow: { cidr: [127.0.0.1] }")));
     gate.send(put("/orders/1", 34)).is_ok();
     gate.send(put("/orders/1", 33)).is(412, "stale-token");
+}
+
+// ---- admin.token_file
+
+const TOKEN: &str = "an-admin-token-that-nobody-guesses";
+
+/// A gate whose admin address wants a token, and the folder with that.
+fn guarded() -> (Stub, Gate, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, format!("  {TOKEN}\n")).unwrap();
+    let mut setup = Setup::default().top("log: { level: trace }");
+    setup.admin = format!(", token_file: \"{}\"", file.display());
+    let (stub, gate) = start_with(setup);
+    (stub, gate, folder)
+}
+
+fn bearer(ask: gate::Ask, token: &str) -> gate::Ask {
+    ask.field("Authorization", format!("Bearer {token}"))
+}
+
+#[test]
+fn the_admin_address_wants_its_token_for_all_but_health() {
+    let (_stub, gate, _folder) = guarded();
+    gate.send(put("/orders/1", 34)).is_ok();
+    let raise = || {
+        ask("POST", "/api/v1/fences/raise")
+            .field("Content-Type", "application/json")
+            .body(r#"{"resource":"bucket/orders","token":"40"}"#)
+    };
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(ask("GET", path).send(gate.admin).status, 200, "{path}");
+    }
+    for path in ["/metrics", "/api/v1/fences", "/api/v1/config", "/nothing"] {
+        let refused = ask("GET", path).send(gate.admin);
+        assert_eq!(refused.status, 401, "{path}");
+        assert_eq!(
+            refused.field("www-authenticate"),
+            Some("Bearer realm=\"fencegate\"")
+        );
+        for wrong in ["", "x", &TOKEN[1..], &format!("{TOKEN}x"), &TOKEN.to_uppercase()] {
+            let refused = bearer(ask("GET", path), wrong).send(gate.admin);
+            assert_eq!(refused.status, 401, "{path} {wrong}");
+        }
+        let twice = bearer(bearer(ask("GET", path), TOKEN), TOKEN);
+        assert_eq!(twice.send(gate.admin).status, 401, "{path}");
+        let basic = ask("GET", path).field("Authorization", format!("Basic {TOKEN}"));
+        assert_eq!(basic.send(gate.admin).status, 401, "{path}");
+        let right = bearer(ask("GET", path), TOKEN).send(gate.admin);
+        assert_eq!(right.status, if path == "/nothing" { 404 } else { 200 }, "{path}");
+    }
+    assert_eq!(raise().send(gate.admin).status, 401);
+    gate.send(put("/orders/1", 34)).is_ok();
+    // `store.test`, as the harness names the host, is none of this machine's names: with the token that is fine.
+    assert_eq!(bearer(raise(), TOKEN).send(gate.admin).status, 200);
+    gate.send(put("/orders/1", 34)).is(412, "stale-token");
+}
+
+#[test]
+fn the_admin_token_is_shown_nowhere() {
+    let (_stub, gate, folder) = guarded();
+    gate.send(put("/orders/1", 34).field("Authorization", "Bearer of-a-client"))
+        .is_ok();
+    let mut said = gate.log();
+    for path in [
+        "/api/v1/config",
+        "/metrics",
+        "/api/v1/fences",
+        "/api/v1/audit",
+        "/readyz",
+    ] {
+        let reply = bearer(ask("GET", path), TOKEN).send(gate.admin);
+        assert_eq!(reply.status, 200, "{path}");
+        said += &String::from_utf8(reply.body).unwrap();
+    }
+    assert!(said.contains("(redacted)"), "{said}");
+    ask("GET", "/metrics")
+        .field("Authorization", "Bearer a-wrong-guess")
+        .send(gate.admin);
+    gate.wait_for_log("without its token");
+    said += &gate.log();
+    std::fs::write(folder.path().join("token"), format!("{TOKEN} and {TOKEN}")).unwrap();
+    let config = gate.folder.path().join("fencegate.yaml");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_fencegate"))
+        .args(["check", "-c"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(2));
+    said += &String::from_utf8(checked.stderr).unwrap();
+    assert!(said.contains("fencegate.yaml:3:"), "{said}");
+    assert!(said.contains("must hold one line"), "{said}");
+    for secret in [TOKEN, "a-wrong-guess", "of-a-client"] {
+        assert!(!said.contains(secret), "{secret}: {said}");
+    }
+}
+
+#[test]
+fn the_command_line_shows_the_admin_token() {
+    let (_stub, gate, folder) = guarded();
+    gate.send(put("/orders/1", 34)).is_ok();
+    let fences = |arguments: &[&str]| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_fencegate"))
+            .args(["fences", "show", "bucket/orders"])
+            .args(arguments)
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    let admin = format!("127.0.0.1:{}", gate.admin);
+    let config = gate.folder.path().join("fencegate.yaml");
+    for right in [
+        &["--admin", &admin, "--token-file", "token"][..],
+        &["-c", config.to_str().unwrap()],
+    ] {
+        let shown = fences(right);
+        assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+        assert!(String::from_utf8(shown.stdout).unwrap().contains("34"));
+    }
+    let refused = fences(&["--admin", &admin]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(
+        String::from_utf8(refused.stderr)
+            .unwrap()
+            .contains("unauthorized")
+    );
+    let nothing = fences(&["--admin", &admin, "--token-file", "none"]);
+    assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
 }

@@ -1,11 +1,11 @@
 //! The configuration that the process runs with, defaults filled in, under the names of the configuration file.
-//! No secret has a place in the checked configuration yet; whoever adds one leaves it out here.
+//! Of a secret it says only that there is one.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::base::TokenFormat;
+use crate::base::{Secret, TokenFormat};
 use crate::config::{Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, Store, Upstream};
 use crate::rules::{
     Allow, CertPattern, FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched,
@@ -61,7 +61,7 @@ fn agreed_format(config: &Config) -> Option<TokenFormat> {
 fn whole(config: &Config) -> Value {
     let Config {
         store,
-        admin: Admin { bind },
+        admin: Admin { bind, token },
         log: Log { format, level },
         shutdown_timeout,
         listeners,
@@ -77,7 +77,7 @@ fn whole(config: &Config) -> Value {
     json!({
         "version": 1,
         "store": store,
-        "admin": { "bind": bind },
+        "admin": { "bind": bind, "token_file": token.as_ref().map(redacted) },
         "log": { "format": format, "level": level.as_str() },
         "shutdown_timeout": duration(*shutdown_timeout),
         "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
@@ -224,6 +224,10 @@ fn policy(policy: Policy) -> &'static str {
         Policy::Pass => "pass",
         Policy::Deny => "deny",
     }
+}
+
+fn redacted(_: &Secret) -> &'static str {
+    "(redacted)"
 }
 
 /// As the configuration writes it.

@@ -6,10 +6,12 @@ pub mod cert;
 pub mod clock;
 pub mod field;
 pub mod reason;
+pub mod secret;
 pub mod token;
 
 pub use buf::Buf;
 pub use cert::ClientCert;
 pub use clock::{Clock, Moment};
 pub use reason::Reason;
+pub use secret::Secret;
 pub use token::{Malformed, Token, TokenFormat};

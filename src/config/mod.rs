@@ -12,6 +12,7 @@ mod reader;
 mod rules;
 mod schema;
 mod tree;
+mod secret;
 mod types;
 mod units;
 
@@ -24,6 +25,7 @@ pub use types::{
 
 pub(crate) use units::some_duration;
 
+pub(crate) use secret::read_secret;
 use reader::Reader;
 use tree::{Found, Value};
 

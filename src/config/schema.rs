@@ -129,9 +129,14 @@ pub(super) static ADMIN: Section = Section {
             "bind",
             Value("IP:PORT"),
             Default("127.0.0.1:9901"),
-            "where it listens: a loopback address",
+            "where it listens: a loopback address, unless there is a token_file",
         ),
-        later("token_file", "who may use it"),
+        key(
+            "token_file",
+            Value("a file"),
+            Optional,
+            "the file with the token that its clients must show, as Authorization: Bearer …",
+        ),
         later("tls", "TLS of the admin address"),
     ],
 };

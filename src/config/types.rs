@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::Secret;
 use crate::rules::RuleSet;
 
 /// A whole configuration, checked.
@@ -50,8 +51,10 @@ pub enum Store {
 /// The admin address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Admin {
-    /// Where it listens: a loopback address.
+    /// Where it listens: a loopback address, unless there is a token.
     pub bind: SocketAddr,
+    /// What its clients must show, if anything.
+    pub token: Option<Secret>,
 }
 
 /// How the log is written.

@@ -201,6 +201,7 @@ async fn operate(
     let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();
     let admin = tokio::spawn(admin::serve(admin_socket, admin, async {
         drop(admin_stopped.await)
+        token: config.admin.token,
     }));
     let hold = tokio::spawn(end_hold(Arc::clone(keeper), settle_after));
     ready.set(true);
