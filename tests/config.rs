@@ -320,7 +320,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "commit_point: frist_byte",
         "did you mean \"first_byte\"?",
     );
-    is_refused("kind: file", "kind: sqlite", "it is one of file, memory, etcd");
+    is_refused("kind: file", "kind: sqlite", "it is one of file, memory");
     is_refused(
         "\"/{bucket}/{*key}\"",
         "\"{bucket}/{*key}\"",

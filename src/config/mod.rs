@@ -8,24 +8,26 @@ mod allow;
 mod build;
 mod expand;
 mod problem;
+mod published;
 mod reader;
 mod rules;
 mod schema;
-mod tree;
 mod secret;
+mod tree;
 mod types;
 mod units;
 
 use std::path::Path;
 
 pub use problem::{At, Problem, Problems};
+pub use published::json_schema;
 pub use types::{
     Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream,
 };
 
+pub(crate) use secret::read_secret;
 pub(crate) use units::some_duration;
 
-pub(crate) use secret::read_secret;
 use reader::Reader;
 use tree::{Found, Value};
 

@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Value(&'static str),
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// One of the first words; those of the second are known and not built.
+    Partly(&'static [&'static str], &'static [&'static str]),
     /// A list of values, in words.
     Values(&'static str),
     /// A map.
@@ -50,7 +52,7 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, Sections, Value, Values};
+use Kind::{Anything, Choice, Partly, Sections, Value, Values};
 use State::{Default, NotBuilt, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {
@@ -103,7 +105,7 @@ pub(super) static STORE: Section = Section {
     keys: &[
         key(
             "kind",
-            Choice(&["file", "memory", "etcd"]),
+            Partly(&["file", "memory"], &["etcd"]),
             Default("file"),
             "file; memory loses its marks at exit",
         ),
@@ -166,7 +168,7 @@ pub(super) static LISTENER: Section = Section {
         key("bind", Value("IP:PORT"), Required, "where it listens"),
         key(
             "protocol",
-            Choice(&["http", "tcp", "redis", "postgres", "mysql"]),
+            Partly(&["http"], &["tcp", "redis", "postgres", "mysql"]),
             Default("http"),
             "what clients speak",
         ),
@@ -179,7 +181,7 @@ pub(super) static LISTENER: Section = Section {
         ),
         key(
             "paths",
-            Choice(&["strict", "lenient"]),
+            Partly(&["strict"], &["lenient"]),
             Default("strict"),
             "which paths are taken",
         ),
@@ -211,7 +213,7 @@ pub(super) static LISTENER: Section = Section {
         ),
         key(
             "upgrades",
-            Choice(&["refuse", "pass"]),
+            Partly(&["refuse"], &["pass"]),
             Default("refuse"),
             "whether upgraded connections are allowed",
         ),
@@ -509,7 +511,9 @@ mod tests {
     #[test]
     fn the_default_of_a_choice_is_one_of_its_words() {
         each(&ROOT, &mut |section, key| {
-            if let (Kind::Choice(words), State::Default(default)) = (&key.kind, key.state) {
+            if let (Kind::Choice(words) | Kind::Partly(words, _), State::Default(default)) =
+                (&key.kind, key.state)
+            {
                 assert!(words.contains(&default), "{}.{}", section.what, key.name);
             }
         });
