@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use fencegate::config;
-use fencegate::rules::{Judgement, Request, Scratch};
+use fencegate::rules::{Judgement, Request, Scratch, Sender};
 use httparse::Header;
 
 const CONFIG: &str = r#"
@@ -67,6 +67,10 @@ fn judge(c: &mut Criterion) {
             target,
             host: "store.test",
             fields,
+            from: Sender {
+                ip: std::net::Ipv4Addr::LOCALHOST.into(),
+                cert: None,
+            },
         };
         assert!(!matches!(
             rules.judge(&request, &mut scratch),

@@ -220,12 +220,10 @@ fn an_unknown_key_gets_usable_keys_or_its_place_as_advice() {
     };
     let all = said("zzzzzz: 1");
     assert!(all.contains("a rule has name, match, resource, token"), "{all}");
-    for unusable in ["allow", "action"] {
-        assert!(!all.contains(unusable), "{all}");
-        assert!(said(&format!("{unusable}: 1")).contains("not supported yet"));
-    }
+    assert!(!all.contains("action"), "{all}");
+    assert!(said("action: 1").contains("not supported yet"));
     assert!(!said("actions: 1").contains("did you mean"));
-    assert!(said("max_step: 5").contains("max_step\"; it belongs under token, and is not supported yet"));
+    assert!(said("max_step: 5").ends_with("max_step\"; it belongs under token"));
     let header = said("header: X");
     assert!(header.ends_with("header\"; it belongs under token"), "{header}");
     assert!(said("query: x").contains("; it belongs under match or token, and is not supported yet"));
@@ -322,7 +320,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "commit_point: frist_byte",
         "did you mean \"first_byte\"?",
     );
-    is_refused("kind: file", "kind: sqlite", "it is one of file, memory, etcd");
+    is_refused("kind: file", "kind: sqlite", "it is one of file, memory");
     is_refused(
         "\"/{bucket}/{*key}\"",
         "\"{bucket}/{*key}\"",
@@ -334,7 +332,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "http://127.0.0.1:9000/path",
         "has a path",
     );
-    is_refused("127.0.0.1:9901", "0.0.0.0:9901", "not a loopback address");
+    is_refused("127.0.0.1:9901", "0.0.0.0:9901", "without token_file");
 }
 
 #[test]
@@ -345,11 +343,9 @@ fn what_is_not_built_is_refused_by_name() {
             "kind: file, path: ./data",
             "endpoints: [\"http://127.0.0.1:2379\"]",
         ),
-        ("bind: \"127.0.0.1:9901\"", "token_file: ./t"),
         ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
         ("protocol: http", "tls: { cert_file: a, key_file: b }"),
-        ("protocol: http", "errors: s3"),
         ("protocol: http", "paths: lenient"),
         ("http://127.0.0.1:9000", "https://127.0.0.1:9000"),
         ("http://127.0.0.1:9000", "unix:/run/store.sock"),
@@ -359,14 +355,6 @@ fn what_is_not_built_is_refused_by_name() {
         (
             "header: Fencing-Token",
             "header: Fencing-Token, pattern: 'app/(\\d+)'",
-        ),
-        (
-            "header: Fencing-Token",
-            "header: Fencing-Token, max_step: 1000000",
-        ),
-        (
-            "- name: bucket",
-            "- name: bucket\n        allow: { cidr: [10.0.0.0/8] }",
         ),
         (
             "path: \"/{bucket}/{*key}\"",
@@ -877,4 +865,126 @@ fn damaged_files_are_refused_with_words_and_never_panic() {
         }
     }
     assert!(refused > 2_000, "{refused}");
+}
+
+// ---- who may present tokens, and by how far they may raise
+
+#[test]
+fn allow_takes_networks_and_says_which_one_was_meant() {
+    let with = |allow: &str| {
+        small(
+            "- name: bucket",
+            &format!("- name: bucket\n        allow: {allow}"),
+        )
+    };
+    let (config, _) = parse(&with("{ cidr: [10.0.0.0/8, \"::1\", 192.168.1.7] }")).unwrap();
+    let allow = config.listeners[0].rules.rules[0].allow.clone().unwrap();
+    let nets: Vec<String> = allow.cidr.iter().map(ToString::to_string).collect();
+    assert_eq!(nets, ["10.0.0.0/8", "::1/128", "192.168.1.7/32"]);
+    for (allow, words) in [
+        ("{ cidr: [10.1.0.0/8] }", "the network is 10.0.0.0/8"),
+        ("{ cidr: [localhost] }", "not a network"),
+        ("{ cidr: [] }", "empty list"),
+        ("{}", "allows nobody"),
+        ("{ cidr: 10.0.0.0/8 }", "must be a list"),
+        ("{ client_cert: orders }", "write CN=NAME"),
+        ("{ client_cert: \"CN=orders-*\" }", "tls.client_ca_file"),
+        (
+            "{ cidr: [10.0.0.0/8], client_certs: x }",
+            "did you mean \"client_cert\"",
+        ),
+    ] {
+        let found = problems(&with(allow));
+        assert!(
+            found.len() == 1 && found[0].starts_with("f:16:"),
+            "{allow}: {found:#?}"
+        );
+        assert!(found[0].contains(words), "{allow}: {found:#?}");
+    }
+}
+
+#[test]
+fn max_step_is_for_integers() {
+    let (config, _) = parse(&small(
+        "header: Fencing-Token",
+        "header: Fencing-Token, max_step: 1000",
+    ))
+    .unwrap();
+    assert_eq!(config.listeners[0].rules.rules[0].fences[0].max_step, Some(1000));
+    for (token, words) in [
+        ("max_step: 0", "from 1"),
+        ("max_step: 1e6", "from 1"),
+        ("max_step: 5, format: hex", "for format: integer"),
+        ("max_step: 5, format: pair", "for format: integer"),
+    ] {
+        is_refused(
+            "header: Fencing-Token",
+            &format!("header: Fencing-Token, {token}"),
+            words,
+        );
+    }
+}
+
+#[test]
+fn a_token_file_lets_the_admin_address_listen_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let with = |file: &str| {
+        let admin = format!("\"0.0.0.0:9901\", token_file: \"{file}\"");
+        small("\"127.0.0.1:9901\"", &admin)
+    };
+    let sound = with(&path("sound", " 0123456789abcdef\n"));
+    let (config, _) = parse(&sound).unwrap();
+    assert!(config.admin.token.unwrap().is(b"0123456789abcdef"));
+    let said = warnings(&sound).join("\n");
+    assert!(
+        said.contains("f:3:16: admin.bind") && said.contains("in the clear"),
+        "{said}"
+    );
+    assert!(!said.contains("guessed"), "{said}");
+    assert!(
+        warnings(&with(&path("short", "hunter2")))
+            .join("\n")
+            .contains("can be guessed")
+    );
+    let long = "x".repeat(5000);
+    for (file, words) in [
+        (path("empty", " \n"), "is empty"),
+        (path("two", "hunter2 hunter3"), "must hold one line"),
+        (path("long", &long), "larger than"),
+        (folder.path().join("none").display().to_string(), "can't be read"),
+    ] {
+        let found = problems(&with(&file));
+        assert!(
+            found.len() == 1 && found[0].starts_with("f:3:44: admin.token_file: "),
+            "{found:?}"
+        );
+        assert!(
+            found[0].contains(words) && !found[0].contains("hunter"),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn explain_asks_whether_this_client_may_present_tokens() {
+    let file = File::with(small(
+        "- name: bucket",
+        "- name: bucket\n        allow: { cidr: [10.0.0.0/8] }",
+    ));
+    let said = |from: &str| {
+        file.explain(&["PUT", "/b/k", "-H", "Fencing-Token: 3", "--from", from])
+            .1
+    };
+    assert!(
+        said("127.0.0.1").contains("refused (not-allowed)"),
+        "{}",
+        said("127.0.0.1")
+    );
+    assert!(said("10.1.2.3").contains("compared"), "{}", said("10.1.2.3"));
+    assert!(said("::ffff:10.1.2.3").contains("compared"));
 }

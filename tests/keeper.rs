@@ -191,6 +191,7 @@ fn step(world: &World, room: &Room, random: &mut Random) {
             name: RESOURCES[*at],
             claim: Claim::Token(Token(u128::from(*token))),
             format: TokenFormat::Integer,
+            max_step: None,
         })
         .collect();
     let flight = match world.keeper.quick(&asks, true) {
@@ -306,6 +307,7 @@ fn a_ledger_that_fails_now_and_then_breaks_no_rule_and_is_asked_again() {
             name,
             claim: Claim::Token(Token(u128::from(token + 1))),
             format: TokenFormat::Integer,
+            max_step: None,
         }];
         let until = Instant::now() + Duration::from_secs(20);
         loop {
@@ -332,6 +334,7 @@ fn what_is_refused_as_overloaded_raises_nothing() {
         name: "orders",
         claim: Claim::Token(Token(token)),
         format: TokenFormat::Integer,
+        max_step: None,
     };
     let room = Room::new(1);
     let first = wait(&keeper, &[ask(1)], &room, Duration::from_secs(5));
@@ -359,6 +362,7 @@ fn writes_without_a_token_leave_no_trace_of_a_resource() {
             name: &name,
             claim,
             format: TokenFormat::Integer,
+            max_step: None,
         }];
         let Some(Ok(admitted)) = wait(&keeper, &ask, &room, Duration::from_secs(5)) else {
             panic!("it passes")
@@ -393,6 +397,7 @@ fn a_request_that_leaves_late_takes_nobody_elses_place() {
             name: "orders",
             claim: Claim::Token(Token(token)),
             format: TokenFormat::Integer,
+            max_step: None,
         }]
     };
     let room = Room::new(8);

@@ -26,12 +26,12 @@ use fencegate::base::Token;
 use stateright::{Checker, HasDiscoveries, Model};
 
 use checks::{
-    ALL_ENDS, F1, F2, F3, F4, GETS_THROUGH, NO_RAISE_IS_LEFT, NO_REQUEST_SLEEPS, PROMISE, RAISES_NOTHING, S2,
-    S3,
+    ALL_ENDS, F1, F2, F3, F4, GETS_THROUGH, MAX_STEP, NO_RAISE_IS_LEFT, NO_REQUEST_SLEEPS, PROMISE,
+    RAISES_NOTHING, S2, S3,
 };
 use mutants::Mutant;
 use steps::Action;
-use world::{World, read, tokenless, write, write_both, write_second};
+use world::{World, read, stepping, tokenless, write, write_both, write_second};
 
 // ---- the worlds ------------------------------------------------------------------------------------------------
 
@@ -96,6 +96,28 @@ fn reset() -> World {
         resets: vec![(0, Token(1))],
         ..World::calm(1, vec![write(3), write(1), write(2)])
     }
+}
+
+/// Holders that may raise by a bounded step only, while a mark goes up, down, and is lost on its way to the ledger.
+fn bounded_steps() -> World {
+    World {
+        crashes: 1,
+        store_failures: u8::from(long()),
+        resets: vec![(0, Token(1))],
+        ..World::calm(1, vec![write(1), stepping(write(2), 1), stepping(write(4), 2)])
+    }
+}
+
+/// A leap on one of two fences.
+fn bounded_steps_on_two_fences() -> World {
+    World::calm(
+        2,
+        vec![
+            write_second(1),
+            stepping(write_both(1, 3), 1),
+            stepping(write_both(2, 2), 1),
+        ],
+    )
 }
 
 /// Two resets that meet: the second is asked for while the first may be on its way to the ledger.
@@ -169,6 +191,12 @@ fn two_fences_are_raised_together_or_not_at_all() {
 fn a_reset_drains_everything_whatever_its_token() {
     explore("reset", reset());
     explore("two resets", two_resets());
+}
+
+#[test]
+fn nobody_raises_by_more_than_their_step() {
+    explore("bounded steps", bounded_steps());
+    explore("bounded steps on two fences", bounded_steps_on_two_fences());
 }
 
 #[test]
@@ -282,6 +310,12 @@ fn several_fences_taken_one_by_one_are_found() {
         raised_apart,
         &[NO_RAISE_IS_LEFT, ALL_ENDS],
     );
+}
+
+#[test]
+fn a_step_that_is_not_bounded_is_found() {
+    must_find(Mutant::IgnoresMaxStep, bounded_steps(), &[MAX_STEP]);
+    must_find(Mutant::IgnoresMaxStep, bounded_steps_on_two_fences(), &[MAX_STEP]);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! The configuration that the process runs with, defaults filled in, under the names of the configuration file.
-//! No secret has a place in the checked configuration yet; whoever adds one leaves it out here.
+//! Of a secret it says only that there is one.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::base::TokenFormat;
-use crate::config::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, Store, Upstream};
-use crate::rules::{FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched};
+use crate::base::{Secret, TokenFormat};
+use crate::config::{Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, Store, Upstream};
+use crate::rules::{
+    Allow, CertPattern, FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched,
+};
 
 /// What the admin address tells of the configuration.
 #[derive(Clone, Debug)]
@@ -59,7 +61,7 @@ fn agreed_format(config: &Config) -> Option<TokenFormat> {
 fn whole(config: &Config) -> Value {
     let Config {
         store,
-        admin: Admin { bind },
+        admin: Admin { bind, token },
         log: Log { format, level },
         shutdown_timeout,
         listeners,
@@ -75,7 +77,7 @@ fn whole(config: &Config) -> Value {
     json!({
         "version": 1,
         "store": store,
-        "admin": { "bind": bind },
+        "admin": { "bind": bind, "token_file": token.as_ref().map(redacted) },
         "log": { "format": format, "level": level.as_str() },
         "shutdown_timeout": duration(*shutdown_timeout),
         "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
@@ -89,6 +91,7 @@ fn listener(listener: &Listener) -> Value {
         upstream: backend,
         limits: bounds,
         upgrades,
+        errors,
         forwarded,
         rules,
     } = listener;
@@ -97,6 +100,10 @@ fn listener(listener: &Listener) -> Value {
         safe_methods,
         unmatched: Unmatched { reads, writes },
     } = &**rules;
+    let errors = match errors {
+        Errors::Problem => "problem",
+        Errors::S3 => "s3",
+    };
     json!({
         "name": &**name,
         "bind": bind,
@@ -104,6 +111,7 @@ fn listener(listener: &Listener) -> Value {
         "upstream": upstream(backend),
         "limits": limits(*bounds),
         "upgrades": if *upgrades { "pass" } else { "refuse" },
+        "errors": errors,
         "forwarded": forwarded,
         "safe_methods": safe_methods,
         "unmatched": { "reads": policy(*reads), "writes": policy(*writes) },
@@ -159,6 +167,7 @@ fn rule(rule: &Rule) -> Value {
         path,
         methods,
         fences,
+        allow,
         missing,
         mode,
         reads,
@@ -182,6 +191,7 @@ fn rule(rule: &Rule) -> Value {
         "name": &**name,
         "match": { "path": path.as_str(), "methods": methods },
         "fences": fences.iter().map(fence).collect::<Vec<_>>(),
+        "allow": allow.as_ref().map(who),
         "missing": missing,
         "mode": mode,
         "reads": reads,
@@ -195,10 +205,19 @@ fn fence(fence: &FenceRule) -> Value {
         resource,
         header,
         format,
+        max_step,
     } = fence;
     json!({
         "resource": resource.as_str(),
-        "token": { "header": header, "format": format.as_str() },
+        "token": { "header": header, "format": format.as_str(), "max_step": max_step },
+    })
+}
+
+fn who(allow: &Allow) -> Value {
+    let Allow { cidr, client_cert } = allow;
+    json!({
+        "cidr": cidr.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "client_cert": client_cert.as_ref().map(CertPattern::as_str),
     })
 }
 
@@ -207,6 +226,10 @@ fn policy(policy: Policy) -> &'static str {
         Policy::Pass => "pass",
         Policy::Deny => "deny",
     }
+}
+
+fn redacted(_: &Secret) -> &'static str {
+    "(redacted)"
 }
 
 /// As the configuration writes it.

@@ -1,20 +1,30 @@
-//! Keeps other sites' pages out. A page in an operator's browser can send requests to loopback, and by a name that
+//! Who may use the admin address. Where there is a token: who shows it. Health and readiness are open to all, since
+//! probes show none.
+//!
+//! Where there is no token, other sites' pages are kept out. A page in an operator's browser can send requests to loopback, and by a name that
 //! it points there (DNS rebinding) even read the answers. What gives it away is the Host that its browser names,
 //! and the Origin that its browser adds.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
+use super::serve::Peer;
+use crate::base::Secret;
 
 /// Refuses what a foreign page could have sent, and marks every answer as not to be kept or guessed at.
-pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let mut response = match check(&request) {
+pub(super) async fn guard(
+    State(token): State<Option<Arc<Secret>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match check(&request, token.as_deref()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
@@ -24,12 +34,31 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
+    if response.status() == StatusCode::UNAUTHORIZED {
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+    }
     response
 }
 
-fn check(request: &Request) -> Result<(), Problem> {
+const CHALLENGE: &str = "Bearer realm=\"fencegate\"";
+
+fn check(request: &Request, token: Option<&Secret>) -> Result<(), Problem> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    // Probes and scrapers name the host as they like, and learn nothing about a resource.
+    if reads && matches!(request.uri().path(), "/healthz" | "/readyz") {
+        return Ok(());
+    }
+    if let Some(token) = token {
+        check_token(request, token)?;
+        // A foreign page doesn't know the token: what it names as Host or Origin doesn't matter.
+        return if reads {
+            Ok(())
+        } else {
+            check_json(request.headers())
+        };
+    }
+    // Scrapers name the host as they like, and learn nothing about a resource.
     if reads && !request.uri().path().starts_with("/api/") {
         return Ok(());
     }
@@ -39,14 +68,43 @@ fn check(request: &Request) -> Result<(), Problem> {
     }
     let headers = request.headers();
     check_origin(headers, &host)?;
-    if !is_json(headers) {
-        return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "bad-request",
-            "send JSON, with Content-Type: application/json",
-        ));
+    check_json(headers)
+}
+
+fn check_token(request: &Request, token: &Secret) -> Result<(), Problem> {
+    let mut fields = request.headers().get_all(header::AUTHORIZATION).iter();
+    let right = match (fields.next(), fields.next()) {
+        (Some(field), None) => bearer(field.as_bytes()).is_some_and(|shown| token.is(shown)),
+        (_, _) => false,
+    };
+    if right {
+        return Ok(());
     }
-    Ok(())
+    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| *peer);
+    tracing::info!(?peer, path = ?request.uri().path(), "the admin address was asked without its token");
+    Err(Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        "show the token of admin.token_file, as Authorization: Bearer TOKEN",
+    ))
+}
+
+fn bearer(field: &[u8]) -> Option<&[u8]> {
+    let (scheme, shown) = field.split_at_checked("bearer ".len())?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| shown.trim_ascii())
+}
+
+fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
+    if is_json(headers) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "bad-request",
+        "send JSON, with Content-Type: application/json",
+    ))
 }
 
 /// The one authority that the request names, if it is this machine.
@@ -118,7 +176,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        match check(&request.body(Body::empty()).unwrap()) {
+        match check(&request.body(Body::empty()).unwrap(), None) {
             Ok(()) => StatusCode::OK,
             Err(problem) => problem.into_response().status(),
         }

@@ -1,7 +1,8 @@
 //! The admin address: health, readiness, metrics, the fences and what an operator does to them, the effective
 //! configuration. On a library's web server: nothing here is on the way of a request to the store.
 //!
-//! It listens on loopback only and knows no users, so `guard.rs` keeps other sites' pages in a browser out of it.
+//! Without a token it listens on loopback only, and `guard.rs` keeps other sites' pages in a browser out of it; with
+//! one, whoever shows it may do everything.
 //! Called by `server/`.
 
 mod body;
@@ -25,6 +26,7 @@ use axum::{Json, Router};
 pub use self::effective::Effective;
 use self::problem::Problem;
 pub use self::serve::serve;
+use crate::base::Secret;
 use crate::keeper::Keeper;
 use crate::observe::{Levels, Metrics, TextFormat};
 
@@ -37,6 +39,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whether this instance takes writes.
     pub ready: Arc<Ready>,
+    /// What its clients must show, if anything.
+    pub token: Option<Secret>,
     /// The configuration that this process runs with.
     pub effective: Arc<Effective>,
 }
@@ -76,7 +80,10 @@ fn router(admin: Admin) -> Router {
                 "this path does not take this method",
             )
         })
-        .layer(axum::middleware::from_fn(guard::guard))
+        .layer(axum::middleware::from_fn_with_state(
+            admin.token.clone().map(Arc::new),
+            guard::guard,
+        ))
         .with_state(admin)
 }
 
@@ -109,6 +116,7 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
         in_flight: admin.keeper.in_flight(),
         in_doubt: i64::try_from(admin.keeper.in_doubt()).unwrap_or(i64::MAX),
         fences: i64::try_from(admin.keeper.fences()).unwrap_or(i64::MAX),
+        observed: i64::try_from(admin.keeper.observed()).unwrap_or(i64::MAX),
     };
     let format = wanted(&headers);
     let kind = [(header::CONTENT_TYPE, format.content_type())];

@@ -12,7 +12,8 @@ use httparse::Header;
 use crate::base::{Reason, TokenFormat};
 use crate::config::{Config, Listener};
 use crate::rules::{
-    FenceRule, Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Tried, is_field_name,
+    FenceRule, Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Sender, Tried,
+    is_field_name,
 };
 use crate::wire::http1::{
     Framing, HeadError, HeaderStorage, RequestHead, Upgrade, parse_request, write_request_head,
@@ -31,6 +32,9 @@ pub(super) struct Arguments {
     /// A header field of the request.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
+    /// The client's address, for rules with allow.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    from: IpAddr,
     /// The listener that takes the request; else the one at the URL's address, or the first.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
@@ -65,6 +69,7 @@ fn explain(config: &Config, arguments: &Arguments) -> Result<String, String> {
         method: &arguments.method,
         target,
         url: authority.map(|_| &*arguments.url),
+        from: arguments.from,
         head: write_head(arguments, target, authority.unwrap_or(&bind))?,
     };
     Ok(describe(listener, &sent))
@@ -76,6 +81,7 @@ struct Sent<'a> {
     target: &'a str,
     /// The whole URL, where more than its path was given.
     url: Option<&'a str>,
+    from: IpAddr,
     head: String,
 }
 
@@ -181,6 +187,7 @@ fn judge(listener: &Listener, sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines
         target: head.target,
         host: head.host,
         fields: head.fields,
+        from: Sender::at(sent.from),
     };
     let mut scratch = Scratch::default();
     let mut taken = None;

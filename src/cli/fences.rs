@@ -6,6 +6,7 @@ mod plan;
 mod table;
 
 use std::io::{IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use self::client::{Client, Reply, encoded};
 use self::plan::Plan;
 use self::table::plain;
+use crate::config::read_secret;
 
 /// What is asked for, and where.
 #[derive(clap::Args)]
@@ -27,6 +29,9 @@ pub(super) struct Arguments {
     /// Takes the admin address from this configuration.
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The file with the admin address's token; else the one that the configuration names.
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Print the answer as it came.
     #[arg(long, global = true)]
     json: bool,
@@ -103,15 +108,20 @@ pub(super) struct Failed {
 
 /// Does what was asked for.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let address = match (&arguments.admin, &arguments.config) {
-        (Some(address), _) => address.clone(),
+    let (address, configured) = match (&arguments.admin, &arguments.config) {
+        (Some(address), _) => (address.clone(), None),
         (None, Some(path)) => match super::load(path) {
-            Ok((config, _warnings)) => config.admin.bind.to_string(),
+            Ok((config, _warnings)) => (reachable(config.admin.bind).to_string(), config.admin.token),
             Err(code) => return code,
         },
-        (None, None) => ADMIN.into(),
+        (None, None) => (ADMIN.into(), None),
     };
-    let client = match Client::new(&address) {
+    let token = match arguments.token_file.as_deref().map(read_secret) {
+        Some(Ok(token)) => Some(token),
+        Some(Err(wrong)) => return Failed::wrong(format!("--token-file: {wrong}")).tell(),
+        None => configured,
+    };
+    let client = match Client::new(&address, token) {
         Ok(client) => client,
         Err(failed) => return failed.tell(),
     };
@@ -122,6 +132,15 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match session.execute(&arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => failed.tell(),
+    }
+}
+
+/// Where a client on this machine finds an address that listens everywhere.
+fn reachable(bind: SocketAddr) -> SocketAddr {
+    match bind.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, bind.port()).into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, bind.port()).into(),
+        IpAddr::V4(_) | IpAddr::V6(_) => bind,
     }
 }
 

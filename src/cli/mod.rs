@@ -6,6 +6,7 @@ mod check;
 pub mod demo;
 mod explain;
 mod fences;
+mod schema;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ enum Verb {
     Check(Configured),
     /// Say what the gate would do with a request, and why.
     Explain(explain::Arguments),
+    /// Print the configuration's JSON Schema.
+    Schema,
     /// List, show, raise and reset the fences of a running gate.
     Fences(fences::Arguments),
     /// Show a late write corrupting a store without the gate, and being refused with it.
@@ -60,6 +63,7 @@ pub fn run() -> ExitCode {
         Verb::Check(arguments) => check::run(&arguments.config),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Fences(arguments) => fences::run(&arguments),
+        Verb::Schema => schema::run(),
         Verb::Serve(arguments) => serve::run(&arguments.config),
         #[cfg(feature = "demo")]
         Verb::Demo(arguments) => demo::run(arguments),

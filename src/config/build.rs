@@ -8,9 +8,13 @@ use std::time::Duration;
 use super::reader::{Map, Placed, Reader, Word};
 use super::rules::{self, Origin};
 use super::schema::ROOT;
+use super::secret;
 use super::tree::Node;
-use super::types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
+use super::types::{
+    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream,
+};
 use super::units;
+use crate::base::Secret;
 use crate::rules::{Policy, RuleSet, SAFE_METHODS, Unmatched};
 
 /// Builds the checked configuration; `None` where a problem was reported.
@@ -32,12 +36,15 @@ pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
         read.push(listener(reader, map, &heading, &mut origins));
         headings.push(heading);
     }
-    check_headings(reader, &headings, admin.as_ref());
+    check_headings(reader, &headings, admin.bind.as_ref());
     rules::check_across(reader, &origins);
     version?;
     let config = Config {
         store: store?,
-        admin: Admin { bind: admin?.value },
+        admin: Admin {
+            bind: admin.bind?.value,
+            token: admin.token?,
+        },
         log: log?,
         shutdown_timeout: shutdown_timeout?,
         listeners: read.into_iter().collect::<Option<Vec<_>>>()?,
@@ -72,18 +79,37 @@ fn store(reader: &mut Reader, root: &Map<'_>) -> Option<Store> {
     }
 }
 
-fn admin(reader: &mut Reader, root: &Map<'_>) -> Option<Placed<SocketAddr>> {
-    let map = reader.section(root, "admin")?;
-    let bind = reader.placed(&map, "bind", units::bind)?;
-    if !bind.value.ip().is_loopback() {
-        let message = format!(
-            "admin.bind: {} is not a loopback address, and token_file and tls are not supported yet; write it as 127.0.0.1:9901",
-            bind.value
-        );
-        reader.problem(bind.at, message);
-        return None;
+/// `token` is `None` where a problem was reported.
+#[allow(clippy::option_option)]
+struct AdminRead {
+    bind: Option<Placed<SocketAddr>>,
+    token: Option<Option<Secret>>,
+}
+
+fn admin(reader: &mut Reader, root: &Map<'_>) -> AdminRead {
+    let Some(map) = reader.section(root, "admin") else {
+        return AdminRead {
+            bind: None,
+            token: None,
+        };
+    };
+    let bind = reader.placed(&map, "bind", units::bind);
+    let token = secret::below(reader, &map, "token_file");
+    if let Some(bind) = bind.as_ref().filter(|bind| !bind.value.ip().is_loopback()) {
+        let shown = bind.value;
+        if map.has("token_file") {
+            let message = format!(
+                "admin.bind: {shown} is not a loopback address, and the token is sent there in the clear"
+            );
+            reader.warn(bind.at, message);
+        } else {
+            let message = format!(
+                "admin.bind: {shown} is not a loopback address, and without token_file anybody could reset a fence there; give it one, or write it as 127.0.0.1:9901"
+            );
+            reader.problem(bind.at, message);
+        }
     }
-    Some(bind)
+    AdminRead { bind, token }
 }
 
 fn log(reader: &mut Reader, root: &Map<'_>) -> Option<Log> {
@@ -112,7 +138,7 @@ fn listener(
 ) -> Option<Listener> {
     // The keys below a listener of another protocol are other ones: nothing more can be said about it.
     reader.choice::<Http>(map, "protocol")?;
-    let errors = reader.choice::<Problem>(map, "errors");
+    let errors = reader.choice(map, "errors");
     let paths = reader.choice::<Strict>(map, "paths");
     let upgrades = reader.choice::<Upgrades>(map, "upgrades");
     let upstream = upstream(reader, map);
@@ -121,7 +147,7 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
-    let (Problem, Strict) = (errors?, paths?);
+    let Strict = paths?;
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -130,6 +156,7 @@ fn listener(
         upstream,
         limits: limits?,
         upgrades: matches!(upgrades?, Upgrades::Pass),
+        errors: errors?,
         forwarded: forwarded?,
         rules: Arc::new(RuleSet {
             rules: rules?,
@@ -298,7 +325,6 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 
 /// Choices of which one word is built.
 struct Http;
-struct Problem;
 struct Strict;
 
 /// Whether connections may be upgraded.
@@ -322,9 +348,9 @@ macro_rules! words {
 pub(super) use words;
 
 words!(Http: "http" => Http);
-words!(Problem: "problem" => Problem);
 words!(Strict: "strict" => Strict);
 words!(Upgrades: "refuse" => Upgrades::Refuse, "pass" => Upgrades::Pass);
+words!(Errors: "problem" => Errors::Problem, "s3" => Errors::S3);
 words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);
 words!(LogFormat: "text" => LogFormat::Text, "json" => LogFormat::Json);
 words!(LogLevel: "error" => LogLevel::Error, "warn" => LogLevel::Warn, "info" => LogLevel::Info,

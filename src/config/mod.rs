@@ -1,15 +1,18 @@
 //! The configuration: YAML text to checked types, with every problem at once and each at its line and column.
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
-//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs` and
-//! `rules.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
+//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`,
+//! `rules.rs` and `allow.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
 
+mod allow;
 mod build;
 mod expand;
 mod problem;
+mod published;
 mod reader;
 mod rules;
 mod schema;
+mod secret;
 mod tree;
 mod types;
 mod units;
@@ -17,8 +20,12 @@ mod units;
 use std::path::Path;
 
 pub use problem::{At, Problem, Problems};
-pub use types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
+pub use published::json_schema;
+pub use types::{
+    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream,
+};
 
+pub(crate) use secret::read_secret;
 pub(crate) use units::some_duration;
 
 use reader::Reader;

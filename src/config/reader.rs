@@ -8,7 +8,7 @@ use super::tree::{Entry, Found, Node, Value};
 
 /// A word of a choice, as the program knows it.
 pub(super) trait Word: Sized {
-    /// `None` for a word that is known and not built.
+    /// `None` for a word that the schema doesn't have.
     fn from_word(word: &str) -> Option<Self>;
 }
 
@@ -33,6 +33,14 @@ impl<'t> Map<'t> {
     /// Whether the key stands there, with whatever value.
     pub(super) fn has(&self, name: &str) -> bool {
         self.entry(name).is_some()
+    }
+
+    /// Whether the key stands there and is a map that has `below`.
+    pub(super) fn has_below(&self, name: &str, below: &str) -> bool {
+        match self.entry(name).map(|entry| &entry.node.value) {
+            Some(Value::Map(entries)) => entries.iter().any(|e| e.key == below),
+            Some(_) | None => false,
+        }
     }
 
     /// Where the key stands; where the map does, if it is not there.
@@ -150,7 +158,7 @@ impl Reader {
         };
         let what = match key.kind {
             Kind::Value(what) => what.to_string(),
-            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Choice(words) | Kind::Partly(words, _) => format!("one of {}", words.join(", ")),
             _ => unreachable!("{name} is a value in the schema"),
         };
         let value = self.scalar(&entry.node, &map.path_to(name), &what, read)?;
@@ -162,11 +170,17 @@ impl Reader {
 
     /// One of the words of a choice, or its default.
     pub(super) fn choice<W: Word>(&mut self, map: &Map<'_>, name: &str) -> Option<W> {
-        let Kind::Choice(words) = map.key(name).kind else {
-            unreachable!("{name} is a choice in the schema");
+        let (words, later) = match map.key(name).kind {
+            Kind::Choice(words) => (words, &[][..]),
+            Kind::Partly(words, later) => (words, later),
+            _ => unreachable!("{name} is a choice in the schema"),
         };
         let found = self.placed(map, name, |text| Ok(text.to_string()))?;
         let path = map.path_to(name);
+        if later.contains(&found.value.as_str()) {
+            self.problem(found.at, format!("{path}: {} is not supported yet", found.value));
+            return None;
+        }
         if !words.contains(&found.value.as_str()) {
             let hint = suggestion(&found.value, words.iter().copied());
             let known = words.join(", ");
@@ -180,10 +194,7 @@ impl Reader {
             return None;
         }
         let word = W::from_word(&found.value);
-        if word.is_none() {
-            self.problem(found.at, format!("{path}: {} is not supported yet", found.value));
-        }
-        word
+        Some(word.expect("every word of the schema that is built is known"))
     }
 
     /// The values of a list below a key; `None` where the key is not there or something is wrong with it.

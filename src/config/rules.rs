@@ -1,6 +1,7 @@
 //! The rules of a listener, checked, and what must hold between all rules: a resource that two rules may name
 //! has one token format and one mode, since it has one mark. Called by `build.rs`.
 
+use super::allow;
 use super::build::words;
 use super::problem::At;
 use super::reader::{Map, Placed, Reader, Word};
@@ -46,7 +47,14 @@ pub(super) fn read(
             }
             names.push(name.clone());
         }
-        let rule = rule(reader, map, index, name.map(|n| n.value), safe_methods, origins);
+        let rule = rule(
+            reader,
+            listener,
+            (index, map),
+            name.map(|n| n.value),
+            safe_methods,
+            origins,
+        );
         if let Some(rule) = &rule {
             warn_if_hidden(reader, map, rule, rules.iter().flatten());
         }
@@ -58,8 +66,8 @@ pub(super) fn read(
 
 fn rule(
     reader: &mut Reader,
-    map: &Map<'_>,
-    index: usize,
+    listener: &Map<'_>,
+    (index, map): (usize, &Map<'_>),
     name: Option<String>,
     safe_methods: Option<&[Box<str>]>,
     origins: &mut Vec<Origin>,
@@ -67,6 +75,7 @@ fn rule(
     let matches = reader.section(map, "match");
     let path = matches.as_ref().and_then(|m| path(reader, m));
     let methods = matches.as_ref().map(|m| methods(reader, m, safe_methods));
+    let allow = allow::allow(reader, listener, map);
     let missing = reader.choice(map, "missing");
     let mode = reader.choice(map, "mode");
     let reads = reader.choice(map, "reads");
@@ -79,6 +88,7 @@ fn rule(
         path: path?,
         methods: methods??,
         fences: fences.iter().flatten().map(|f| f.value.clone()).collect(),
+        allow: allow?,
         missing: missing?,
         mode: mode?,
         reads: reads?,
@@ -167,6 +177,7 @@ fn fence(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<P
     }
     let token = reader.section(map, "token")?;
     let format = reader.choice(&token, "format");
+    let max_step = allow::max_step(reader, &token, format);
     if !token.has("header") {
         reader.missing(&token, "header");
         return None;
@@ -179,6 +190,7 @@ fn fence(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<P
             resource: resource.value,
             header: header?,
             format: format?,
+            max_step: max_step?,
         },
     })
 }

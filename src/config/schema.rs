@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Value(&'static str),
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// One of the first words; those of the second are known and not built.
+    Partly(&'static [&'static str], &'static [&'static str]),
     /// A list of values, in words.
     Values(&'static str),
     /// A map.
@@ -50,7 +52,7 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, Sections, Value, Values};
+use Kind::{Anything, Choice, Partly, Sections, Value, Values};
 use State::{Default, NotBuilt, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {
@@ -103,7 +105,7 @@ pub(super) static STORE: Section = Section {
     keys: &[
         key(
             "kind",
-            Choice(&["file", "memory", "etcd"]),
+            Partly(&["file", "memory"], &["etcd"]),
             Default("file"),
             "file; memory loses its marks at exit",
         ),
@@ -129,9 +131,14 @@ pub(super) static ADMIN: Section = Section {
             "bind",
             Value("IP:PORT"),
             Default("127.0.0.1:9901"),
-            "where it listens: a loopback address",
+            "where it listens: a loopback address, unless there is a token_file",
         ),
-        later("token_file", "who may use it"),
+        key(
+            "token_file",
+            Value("a file"),
+            Optional,
+            "the file with the token that its clients must show, as Authorization: Bearer …",
+        ),
         later("tls", "TLS of the admin address"),
     ],
 };
@@ -161,7 +168,7 @@ pub(super) static LISTENER: Section = Section {
         key("bind", Value("IP:PORT"), Required, "where it listens"),
         key(
             "protocol",
-            Choice(&["http", "tcp", "redis", "postgres", "mysql"]),
+            Partly(&["http"], &["tcp", "redis", "postgres", "mysql"]),
             Default("http"),
             "what clients speak",
         ),
@@ -174,7 +181,7 @@ pub(super) static LISTENER: Section = Section {
         ),
         key(
             "paths",
-            Choice(&["strict", "lenient"]),
+            Partly(&["strict"], &["lenient"]),
             Default("strict"),
             "which paths are taken",
         ),
@@ -206,7 +213,7 @@ pub(super) static LISTENER: Section = Section {
         ),
         key(
             "upgrades",
-            Choice(&["refuse", "pass"]),
+            Partly(&["refuse"], &["pass"]),
             Default("refuse"),
             "whether upgraded connections are allowed",
         ),
@@ -346,7 +353,12 @@ pub(super) static RULE: Section = Section {
             Optional,
             "several resources, each with its token",
         ),
-        later("allow", "who may present tokens"),
+        key(
+            "allow",
+            Kind::Section(&ALLOW),
+            Optional,
+            "who may present tokens; everybody if left out",
+        ),
         key(
             "missing",
             Choice(&["deny", "pass", "pass_until_fenced"]),
@@ -424,11 +436,34 @@ pub(super) static TOKEN: Section = Section {
         later("query", "the query field that carries the token"),
         later("cookie", "the cookie that carries the token"),
         later("pattern", "takes the token out of a longer value"),
-        later("max_step", "refuses a raise by more"),
+        key(
+            "max_step",
+            Value("a number"),
+            Optional,
+            "refuses a raise by more than this, but for a resource's first; for format integer",
+        ),
         later("connection", "the token of a redis connection"),
         later("startup_option", "the token of a postgres session"),
         later("proxy_tlv", "the token in a PROXY header"),
         later("preface", "the token in a first line"),
+    ],
+};
+
+pub(super) static ALLOW: Section = Section {
+    what: "allow",
+    keys: &[
+        key(
+            "cidr",
+            Values("networks"),
+            Optional,
+            "the clients' networks, as 10.0.0.0/8, or single addresses",
+        ),
+        key(
+            "client_cert",
+            Value("a name as \"CN=orders-*\""),
+            Optional,
+            "the name in the client's verified certificate: CN=…, SAN=DNS:… or SAN=URI:…, with * for any characters",
+        ),
     ],
 };
 
@@ -476,7 +511,9 @@ mod tests {
     #[test]
     fn the_default_of_a_choice_is_one_of_its_words() {
         each(&ROOT, &mut |section, key| {
-            if let (Kind::Choice(words), State::Default(default)) = (&key.kind, key.state) {
+            if let (Kind::Choice(words) | Kind::Partly(words, _), State::Default(default)) =
+                (&key.kind, key.state)
+            {
                 assert!(words.contains(&default), "{}.{}", section.what, key.name);
             }
         });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::Secret;
 use crate::rules::RuleSet;
 
 /// A whole configuration, checked.
@@ -50,8 +51,10 @@ pub enum Store {
 /// The admin address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Admin {
-    /// Where it listens: a loopback address.
+    /// Where it listens: a loopback address, unless there is a token.
     pub bind: SocketAddr,
+    /// What its clients must show, if anything.
+    pub token: Option<Secret>,
 }
 
 /// How the log is written.
@@ -114,10 +117,21 @@ pub struct Listener {
     pub limits: Limits,
     /// Whether a connection may be upgraded to another protocol, which nothing fences.
     pub upgrades: bool,
+    /// How refusals are written.
+    pub errors: Errors,
     /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `Via` are added.
     pub forwarded: bool,
     /// The rules, the safe methods, and what happens to what no rule matches.
     pub rules: Arc<RuleSet>,
+}
+
+/// How refusals are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errors {
+    /// RFC 9457, as JSON.
+    Problem,
+    /// The XML of S3.
+    S3,
 }
 
 /// A backend.

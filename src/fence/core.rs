@@ -179,6 +179,16 @@ impl Core {
         }
     }
 
+    /// The token that `token` would leap from, if that is by more than `max_step`. A fence that has seen none takes
+    /// any. Changes nothing.
+    #[must_use]
+    pub fn leaps(&self, token: Token, max_step: u64) -> Option<Token> {
+        // During a reset the mark is about to become its target.
+        let present = self.reset.or(self.highest)?;
+        let step = token.0.checked_sub(present.0)?;
+        (step > u128::from(max_step)).then_some(present)
+    }
+
     /// A higher token was seen: before, it compared as [`Comparison::Raise`]; after, everything lower is refused
     /// and the raise is under way. A raise that finds another one under way joins it.
     pub fn raise(&mut self, door: &Door, token: Token, now: Moment, hold: Moment) -> Effects {

@@ -1,4 +1,7 @@
 //! The answers that the gate gives itself: one place that turns a [`Reason`] into a status, a counter and a body.
+//! `s3.rs` writes the body that S3's clients read.
+
+mod s3;
 
 use std::fmt::Write as _;
 
@@ -7,6 +10,8 @@ use serde::Serialize;
 use crate::base::Reason;
 use crate::observe::Decision;
 use crate::wire::http1::Version;
+
+pub use self::s3::RequestId;
 
 /// An answer of the gate's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +43,40 @@ pub enum Applied {
     No,
     /// It was sent, and its answer is lost.
     Unknown,
+}
+
+impl Applied {
+    fn as_str(self) -> &'static str {
+        match self {
+            Applied::No => "no",
+            Applied::Unknown => "unknown",
+        }
+    }
+}
+
+/// How the body is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Form<'a> {
+    /// RFC 9457, as JSON.
+    Problem,
+    /// S3's XML.
+    S3 {
+        /// The path that the request named; empty where it was not read.
+        path: &'a str,
+        /// The name of this request, in the answer and in the log.
+        id: RequestId,
+    },
+}
+
+impl Form<'_> {
+    /// The name of this request, where the form has one.
+    #[must_use]
+    pub fn request_id(&self) -> Option<String> {
+        match self {
+            Form::Problem => None,
+            Form::S3 { id, .. } => Some(id.to_string()),
+        }
+    }
 }
 
 /// RFC 9457.
@@ -95,17 +134,21 @@ impl Answer {
     }
 
     /// Appends the answer to `out`. With `head_only` (the request was a HEAD) its body is left out.
-    pub fn write(&self, out: &mut Vec<u8>, version: Version, head_only: bool, close: bool) {
+    pub fn write(&self, out: &mut Vec<u8>, form: Form<'_>, version: Version, head_only: bool, close: bool) {
         let status = self.status();
-        let body = serde_json::to_vec(&self.problem(status)).expect("strings and numbers are always JSON");
+        let (kind, body) = self.body(form);
         let mut head = String::with_capacity(320);
         let _ = write!(
             head,
-            "HTTP/1.1 {status} {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nFencegate-Reason: {}\r\n",
+            "HTTP/1.1 {status} {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nFencegate-Reason: {}\r\n",
             phrase(status),
             body.len(),
             self.reason.as_str()
         );
+        if let Form::S3 { id, .. } = form {
+            // Where it is looked for, also in the answer to a HEAD.
+            let _ = write!(head, "x-amz-request-id: {id}\r\n");
+        }
         if let (Reason::StaleToken, Some(highest)) = (self.reason, &self.highest) {
             let _ = write!(head, "Fencing-Token-Highest: {highest}\r\n");
         }
@@ -124,6 +167,19 @@ impl Answer {
         }
     }
 
+    /// The body and its `Content-Type`.
+    #[must_use]
+    pub fn body(&self, form: Form<'_>) -> (&'static str, Vec<u8>) {
+        match form {
+            Form::Problem => {
+                let body = serde_json::to_vec(&self.problem(self.status()));
+                let body = body.expect("strings and numbers are always JSON");
+                ("application/problem+json", body)
+            }
+            Form::S3 { path, id } => ("application/xml", s3::xml(self, path, id).into_bytes()),
+        }
+    }
+
     fn problem(&self, status: u16) -> Problem<'_> {
         Problem {
             r#type: urn(self.reason),
@@ -135,10 +191,7 @@ impl Answer {
             token: self.token.as_deref(),
             highest: self.highest.as_deref(),
             rule: self.rule.as_deref(),
-            applied: match self.applied {
-                Applied::No => "no",
-                Applied::Unknown => "unknown",
-            },
+            applied: self.applied.as_str(),
         }
     }
 }

@@ -216,6 +216,7 @@ pub async fn serve(
     idle: Arc<Idle>,
 ) {
     let mut peer = Peer {
+        address: address.ip().to_canonical(),
         ip: address.ip().to_canonical().to_string(),
         secure: false,
         version: "1.1",

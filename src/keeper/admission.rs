@@ -22,6 +22,8 @@ pub struct Ask<'a> {
     pub claim: Claim,
     /// How the resource's tokens are written.
     pub format: TokenFormat,
+    /// By how much the token may raise the fence at most, where that is bounded.
+    pub max_step: Option<u64>,
 }
 
 /// Why a request was not admitted. `index` says which of its asks.
@@ -38,6 +40,13 @@ pub enum Refused {
     Missing {
         /// Which of the asks.
         index: usize,
+    },
+    /// The token is too far above the highest seen. Nothing was raised.
+    StepTooLarge {
+        /// Which of the asks.
+        index: usize,
+        /// The highest token seen.
+        highest: Token,
     },
     /// Too many wait already. Nothing was raised.
     Overloaded,
@@ -194,6 +203,10 @@ impl<'k> Admission<'k, '_> {
             Arrival::Missing { index } => Poll::Ready(Err(Refused::Missing {
                 index: self.waits[index].index,
             })),
+            Arrival::StepTooLarge { index, highest } => Poll::Ready(Err(Refused::StepTooLarge {
+                index: self.waits[index].index,
+                highest,
+            })),
             Arrival::Overloaded => Poll::Ready(Err(Refused::Overloaded)),
             Arrival::Unstored => Poll::Ready(Err(Refused::Unstored)),
         }
@@ -215,7 +228,11 @@ impl<'k> Admission<'k, '_> {
         let mut slots: SmallVec<[MutexGuard<'_, Option<Box<Slow>>>; 1]> = SmallVec::new();
         let mut sleepers: SmallVec<[&mut Option<SleeperId>; 1]> = SmallVec::new();
         let mut doors: SmallVec<[&Door; 1]> = SmallVec::new();
-        let claims: SmallVec<[Claim; 1]> = self.waits.iter().map(|wait| wait.berth.claim).collect();
+        let claims: SmallVec<[(Claim, Option<u64>); 1]> = self
+            .waits
+            .iter()
+            .map(|wait| (wait.berth.claim, self.asks[wait.index].max_step))
+            .collect();
         for wait in &mut self.waits {
             let ask = &self.asks[wait.index];
             let mut slot = wait.berth.fence.slow.lock();
@@ -225,12 +242,13 @@ impl<'k> Admission<'k, '_> {
             doors.push(&wait.berth.fence.door);
         }
         let mut parties: SmallVec<[Party<'_>; 1]> = SmallVec::new();
-        for (slot, (door, claim)) in slots.iter_mut().zip(doors.iter().zip(&claims)) {
+        for (slot, (door, (claim, max_step))) in slots.iter_mut().zip(doors.iter().zip(&claims)) {
             let core = &mut slot.as_deref_mut().expect("opened above").core;
             parties.push(Party {
                 core,
                 door,
                 claim: *claim,
+                max_step: *max_step,
                 effects: Effects::default(),
             });
         }
@@ -247,8 +265,9 @@ impl<'k> Admission<'k, '_> {
             chores.push(slow.chores(effects[at]));
             match arrival {
                 Arrival::Waits { .. } => slow.sleep(sleeper, true, waker),
-                Arrival::Stale { index, .. } | Arrival::Missing { index } if index == at => slow.refused += 1,
-                Arrival::Stale { .. } | Arrival::Missing { .. } => {}
+                Arrival::Stale { index, .. }
+                | Arrival::Missing { index }
+                | Arrival::StepTooLarge { index, .. } => slow.refused += u64::from(index == at),
                 Arrival::Admitted | Arrival::Overloaded | Arrival::Unstored => {}
             }
             slow::rest(slot);

@@ -19,16 +19,18 @@ use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 pub use self::admission::{Admission, Admitted, Ask, Refused, Room};
 pub use self::flight::{Cut, Flight, Watch};
-pub use self::observed::{Observed, Sighting};
+use self::observed::Observed;
+pub use self::observed::{OBSERVED_MAX, Sighting};
 pub use self::operator::{FenceView, OperatorError, Page, Reset};
 use self::slow::Slow;
 use self::timer::Timer;
 use crate::base::clock::wall_ms;
 use crate::base::{Clock, Moment, Token};
-use crate::fence::{Effects, Entry, Persist, Step, Table};
+use crate::fence::{Effects, Entry, Key, Persist, Step, Table};
 use crate::ledger::{Change, Ledger, Mark, StoreError};
 use crate::observe::Metrics;
 
@@ -119,10 +121,17 @@ impl Keeper {
         self.unstored.load(Ordering::Acquire) > 0
     }
 
-    /// Marks that rules in observe mode keep.
+    /// What enforcing would do with a request of a rule that only observes: compared with the marks of such rules.
     #[must_use]
-    pub fn observed(&self) -> &Observed {
-        &self.observed
+    pub fn observe(&self, asks: &[Ask<'_>]) -> Sighting {
+        let keys: SmallVec<[Key; 2]> = asks.iter().map(|ask| self.table.key(ask.name)).collect();
+        self.observed.see(asks, &keys)
+    }
+
+    /// How many resources rules in observe mode have marks of.
+    #[must_use]
+    pub fn observed(&self) -> usize {
+        self.observed.count()
     }
 
     /// The last stop was clean if this is true now, with every listener closed: nothing may still take effect.

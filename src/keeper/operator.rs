@@ -160,14 +160,15 @@ impl Keeper {
             name: resource,
             claim: Claim::Token(token),
             format,
+            max_step: None, // an operator may leap
         }];
         let mut admission = self.admit(&asks, &room, false);
         match poll_fn(|cx| admission.poll(cx)).await {
             Ok(_flight) => Ok(()),
             Err(Refused::Stale { highest, .. }) => Err(OperatorError::Stale { highest }),
             Err(Refused::Unstored) => Err(OperatorError::Unstored),
-            Err(Refused::Missing { .. } | Refused::Overloaded) => {
-                unreachable!("it presents a token, and its room has a place")
+            Err(Refused::Missing { .. } | Refused::StepTooLarge { .. } | Refused::Overloaded) => {
+                unreachable!("it presents a token, may leap, and its room has a place")
             }
         }
     }

@@ -74,6 +74,7 @@ pub struct Metrics {
     in_flight: Gauge,
     in_doubt: Gauge,
     fences: Gauge,
+    observed: Gauge,
     /// From the moment that a higher token was seen until its mark was durable and open.
     pub drain_seconds: Histogram,
     /// One commit of the ledger, however many marks shared it.
@@ -91,6 +92,8 @@ pub struct Levels {
     pub in_doubt: i64,
     /// Fences in memory.
     pub fences: i64,
+    /// Resources that rules in observe mode have marks of.
+    pub observed: i64,
 }
 
 impl Default for Metrics {
@@ -104,8 +107,9 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("fencegate");
-        let (requests, in_flight, in_doubt, fences) = (
+        let (requests, in_flight, in_doubt, fences, observed) = (
             Family::default(),
+            Gauge::default(),
             Gauge::default(),
             Gauge::default(),
             Gauge::default(),
@@ -127,6 +131,11 @@ impl Metrics {
             Gauge::clone(&in_doubt),
         );
         registry.register("fences", "Fences in memory", Gauge::clone(&fences));
+        registry.register(
+            "observed_fences",
+            "Resources that rules in observe mode have marks of",
+            Gauge::clone(&observed),
+        );
         registry.register_with_unit(
             "drain",
             "From a higher token's arrival until its mark is open",
@@ -151,6 +160,7 @@ impl Metrics {
             in_flight,
             in_doubt,
             fences,
+            observed,
             drain_seconds: drain,
             commit_seconds: commit,
             upstream_seconds: upstream,
@@ -177,6 +187,7 @@ impl Metrics {
         self.in_flight.set(levels.in_flight);
         self.in_doubt.set(levels.in_doubt);
         self.fences.set(levels.fences);
+        self.observed.set(levels.observed);
         let mut text = String::new();
         let registry = self.registry.lock();
         match format {
@@ -226,6 +237,7 @@ mod tests {
                 in_flight: 1,
                 in_doubt: 2,
                 fences: 3,
+                observed: 0,
             },
             TextFormat::OpenMetrics,
         );
@@ -244,6 +256,7 @@ mod tests {
                 in_flight: 0,
                 in_doubt: 0,
                 fences: 0,
+                observed: 0,
             },
             TextFormat::Prometheus,
         );
@@ -268,6 +281,7 @@ mod tests {
             in_flight: 0,
             in_doubt: 0,
             fences: 0,
+            observed: 0,
         };
         for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
             let text = metrics.text(levels, format);

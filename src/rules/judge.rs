@@ -8,11 +8,12 @@ use std::ops::Range;
 use httparse::Header;
 use smallvec::SmallVec;
 
+use super::allow::Sender;
 use super::path::{self, Segments};
 use super::pattern::Fit;
+use super::seen::{Seen, look_at_fields};
 use super::template::Sources;
 use super::{FenceRule, Missing, Mode, Policy, Reads, Rule, RuleSet};
-use crate::base::field::{Override, overridden_by};
 use crate::base::{Reason, Token, TokenFormat};
 
 /// A request, as far as rules look at it.
@@ -26,6 +27,8 @@ pub struct Request<'a> {
     pub host: &'a str,
     /// All header fields, in order.
     pub fields: &'a [Header<'a>],
+    /// Who sends it.
+    pub from: Sender<'a>,
 }
 
 /// What the rules make of a request.
@@ -83,6 +86,8 @@ pub struct Claim<'s> {
     pub token: Option<Token>,
     /// How the resource's tokens are written.
     pub format: TokenFormat,
+    /// By how much the token may raise the mark at most.
+    pub max_step: Option<u64>,
 }
 
 /// Buffers of one connection, used again for each request. After [`RuleSet::judge`] it holds the claims.
@@ -99,6 +104,7 @@ pub(super) struct Held {
     pub(super) name: Range<usize>,
     token: Option<Token>,
     format: TokenFormat,
+    max_step: Option<u64>,
     fence: usize,
 }
 
@@ -119,6 +125,7 @@ impl Scratch {
             resource: &self.names[held.name.clone()],
             token: held.token,
             format: held.format,
+            max_step: held.max_step,
         }
     }
 
@@ -330,6 +337,7 @@ impl Rule {
                 name: start..scratch.names.len(),
                 token: None,
                 format: fence.format,
+                max_step: fence.max_step,
                 fence: index,
             };
             scratch.claims.push(held);
@@ -339,7 +347,8 @@ impl Rule {
 
     /// Reads the tokens of the resources that are named.
     fn judge<'r>(&'r self, request: &Request<'_>, write: bool, scratch: &mut Scratch) -> Judgement<'r> {
-        match self.read_tokens(request.fields, write, scratch) {
+        let read = self.read_tokens(request.fields, write, scratch);
+        match read.and_then(|()| self.check_sender(&request.from, scratch)) {
             Ok(()) => Judgement::Fenced { rule: self, write },
             Err((reason, detail, claim)) => Judgement::Refused(Refusal {
                 reason,
@@ -402,7 +411,12 @@ impl Rule {
             } else {
                 second.format
             };
+            let max_step = match (first.max_step, second.max_step) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
             scratch.claims.remove(index);
+            scratch.claims[twin].max_step = max_step;
             scratch.claims[twin].token = token;
             scratch.claims[twin].format = format;
         }
@@ -435,31 +449,6 @@ fn malformed(format: TokenFormat) -> &'static str {
         TokenFormat::Hex => "the token is not one number of 1 to 16 hex digits",
         TokenFormat::Pair => "the token is not one pair EPOCH.COUNTER of integers",
     }
-}
-
-/// What a look at the fields' names alone tells.
-#[derive(Default)]
-struct Seen {
-    method_override: bool,
-    path_override: bool,
-    connection: bool,
-    destination: bool,
-}
-
-fn look_at_fields(fields: &[Header<'_>]) -> Seen {
-    let mut seen = Seen::default();
-    for field in fields {
-        match field.name.len() {
-            10 => seen.connection |= field.name.eq_ignore_ascii_case("connection"),
-            11 => seen.destination |= field.name.eq_ignore_ascii_case("destination"),
-            _ => match overridden_by(field.name) {
-                Some(Override::Method) => seen.method_override = true,
-                Some(Override::Path) => seen.path_override = true,
-                None => {}
-            },
-        }
-    }
-    seen
 }
 
 pub(super) fn split_target(target: &str) -> (&str, Option<&str>) {

@@ -8,12 +8,14 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_macros)]
 
+mod allow;
 mod destination;
 mod fold;
 mod judge;
 mod kinds;
 mod path;
 mod pattern;
+mod seen;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use allow::{Allow, CertPattern, Sender};
 pub use judge::{Claim, Judgement, Refusal, Request, Scratch, Tried};
 pub use kinds::{Kinds, Misfits, OtherKind};
 pub use pattern::Pattern;
@@ -70,6 +73,8 @@ pub struct Rule {
     pub methods: Option<Box<[Box<str>]>>,
     /// What it compares: at least one.
     pub fences: Box<[FenceRule]>,
+    /// Who may present tokens; everybody where there is none.
+    pub allow: Option<Allow>,
     /// What happens to writes without a token.
     pub missing: Missing,
     /// Whether it refuses, or only counts.
@@ -91,6 +96,8 @@ pub struct FenceRule {
     pub header: Box<str>,
     /// How its tokens are written.
     pub format: TokenFormat,
+    /// By how much a token may raise the mark at most; `None` where that is not bounded.
+    pub max_step: Option<u64>,
 }
 
 /// What happens to a write that carries no token.

@@ -1,12 +1,13 @@
 //! The rules against whole requests: which are fenced and under which name, which pass, which are refused.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use httparse::Header;
 
 use super::{
     FenceRule, Judgement, Missing, Mode, Pattern, Policy, Reads, Request, Rule, RuleSet, SAFE_METHODS,
-    Scratch, Template, Tried, Unmatched,
+    Scratch, Sender, Template, Tried, Unmatched,
 };
 use crate::base::{Reason, Token, TokenFormat};
 
@@ -15,8 +16,14 @@ fn fence(resource: &str, header: &str, format: TokenFormat, path: &Pattern) -> F
         resource: Template::parse(resource, path).unwrap(),
         header: header.into(),
         format,
+        max_step: None,
     }
 }
+
+const FROM: Sender<'_> = Sender {
+    ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    cert: None,
+};
 
 pub(super) fn rule(path: &str, resource: &str) -> Rule {
     let path = Pattern::parse(path).unwrap();
@@ -26,6 +33,7 @@ pub(super) fn rule(path: &str, resource: &str) -> Rule {
         fences: [fence(resource, "Fencing-Token", TokenFormat::Integer, &path)].into(),
         path,
         methods: None,
+        allow: None,
         missing: Missing::Deny,
         mode: Mode::Enforce,
         reads: Reads::Raise,
@@ -66,6 +74,7 @@ fn ask(rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> 
         target,
         host: "Store.test:8080",
         fields: &fields,
+        from: FROM,
     };
     let mut scratch = Scratch::default();
     match rules.judge(&request, &mut scratch) {
@@ -295,6 +304,7 @@ fn the_first_rule_that_takes_path_and_method_counts() {
         target: "/x/y",
         host: "",
         fields: &fields,
+        from: FROM,
     };
     let trace: Vec<Tried> = rules
         .trace(&request, &mut Scratch::default())
@@ -577,6 +587,7 @@ fn an_observing_rule_never_waives_what_makes_its_rule_uncertain() {
             target,
             host: "h",
             fields: &fields,
+            from: FROM,
         };
         match rules.judge(&request, &mut Scratch::default()) {
             Judgement::Refused(refusal) => assert_eq!(refusal.binds(), binds, "{target}"),
@@ -593,6 +604,7 @@ fn a_refusal_says_which_claim_it_is_about() {
         target: "/orders/1",
         host: "h",
         fields: &[],
+        from: FROM,
     };
     let mut scratch = Scratch::default();
     match rules.judge(&request, &mut scratch) {
@@ -746,6 +758,7 @@ fn a_move_out_of_an_observed_place_cannot_reach_an_enforced_one() {
             target: "/seen/x",
             host: "h",
             fields: &fields,
+            from: FROM,
         };
         match rules.judge(&request, &mut Scratch::default()) {
             Judgement::Refused(refusal) => assert_eq!(refusal.binds(), binds, "{destination}"),
@@ -872,6 +885,7 @@ fn judging_a_common_write_reuses_its_buffers() {
         target: "/b/bucket/some%20key",
         host: "h",
         fields: &fields,
+        from: FROM,
     };
     let mut scratch = Scratch::default();
     let name = |scratch: &Scratch| scratch.claim(0).map(|c| c.resource.as_ptr());

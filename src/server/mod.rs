@@ -6,6 +6,7 @@
 
 mod accept;
 mod core;
+mod files;
 mod signals;
 
 use std::net::SocketAddr;
@@ -81,6 +82,10 @@ pub fn run(config: Config) -> Result<(), Failure> {
 
 async fn serve(config: Config) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
+    match files::raise_limit() {
+        Ok(files_max) => tracing::debug!(files_max, "as many files may be open"),
+        Err(error) => tracing::warn!(%error, "the bound on open files can't be raised"),
+    }
     let metrics = Arc::new(Metrics::new());
     let settle_after = config.settle_after_max();
     let (ledger, marks, found) = open_store(&config, settle_after, &metrics)?;
@@ -196,6 +201,7 @@ async fn operate(
         keeper: Arc::clone(keeper),
         metrics,
         ready: Arc::clone(&ready),
+        token: config.admin.token,
         effective,
     };
     let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();

@@ -72,14 +72,18 @@ impl Conn {
     }
 
     pub fn try_open(port: u16) -> io::Result<Conn> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Conn {
+        Ok(Conn::of(TcpStream::connect(("127.0.0.1", port))?))
+    }
+
+    /// A connection that is open already.
+    pub fn of(stream: TcpStream) -> Conn {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Conn {
             stream,
             inbox: Vec::new(),
-        })
+        }
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {

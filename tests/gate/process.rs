@@ -31,6 +31,10 @@ pub struct Setup {
     /// Lines at the top level.
     pub top: Vec<String>,
     pub store: String,
+    /// Keys of `admin` beside its address.
+    pub admin: String,
+    /// The most files that the process may open, if that is bounded, and how many at first.
+    pub files: Option<(u64, u64)>,
 }
 
 impl Default for Setup {
@@ -42,6 +46,8 @@ impl Default for Setup {
             listener: Vec::new(),
             top: Vec::new(),
             store: "{ kind: file, path: ./data }".into(),
+            admin: String::new(),
+            files: None,
         }
     }
 }
@@ -93,9 +99,10 @@ impl Setup {
             lines.iter().map(|line| format!("{by}{line}\n")).collect()
         };
         format!(
-            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\" }}\n{}listeners:\n  - name: store\n    bind: \"127.0.0.1:{}\"\n    upstream:\n      url: \"http://127.0.0.1:{}\"\n      settle_after: {}\n{}{}    rules:{}",
+            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\"{} }}\n{}listeners:\n  - name: store\n    bind: \"127.0.0.1:{}\"\n    upstream:\n      url: \"http://127.0.0.1:{}\"\n      settle_after: {}\n{}{}    rules:{}",
             self.store,
             gate.admin,
+            self.admin,
             indented(&self.top, ""),
             gate.port,
             gate.backend,
@@ -175,12 +182,20 @@ impl Gate {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        // SAFETY: both calls are async-signal-safe and touch no memory of ours.
+        let files = self.setup.files;
+        // SAFETY: all calls are async-signal-safe and touch no memory of ours.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 // It must not outlive a test that is killed, and a full store must not end it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                if let Some((at_first, at_most)) = files {
+                    let limit = libc::rlimit {
+                        rlim_cur: at_first,
+                        rlim_max: at_most,
+                    };
+                    libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+                }
                 Ok(())
             });
         }

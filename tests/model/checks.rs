@@ -24,6 +24,8 @@ pub const S1: &str = "S1: no refusal without a cause";
 pub const S2: &str = "S2: durable first";
 /// Nothing lower than what was seen is let through.
 pub const S3: &str = "S3: lower ones are refused at once";
+/// No request raises a fence by more than it may.
+pub const MAX_STEP: &str = "max_step";
 /// A refused request raises nothing (S7, S12).
 pub const RAISES_NOTHING: &str = "a refused request raises nothing";
 /// The door says what the core says, and a core at rest can be made again from its door.
@@ -38,7 +40,7 @@ pub const NO_REQUEST_SLEEPS: &str = "no request sleeps for ever";
 pub const ALL_ENDS: &str = "everything comes to an end";
 
 /// The rules about steps; their places are the bits of [`State::broken`].
-pub const STEP_RULES: [&str; 8] = [PROMISE, F1, F2, F3, S1, S3, RAISES_NOTHING, ASKS_ONCE];
+pub const STEP_RULES: [&str; 9] = [PROMISE, F1, F2, F3, S1, S3, RAISES_NOTHING, ASKS_ONCE, MAX_STEP];
 
 impl State {
     /// Notes that a rule about steps was seen broken.
@@ -73,6 +75,7 @@ pub fn properties(world: &World) -> Vec<Property<World>> {
         }),
         Property::always(S3, |_, s: &State| s.keeps(S3)),
         Property::always(RAISES_NOTHING, |_, s: &State| s.keeps(RAISES_NOTHING)),
+        Property::always(MAX_STEP, |_, s: &State| s.keeps(MAX_STEP)),
         Property::always(ASKS_ONCE, |_, s: &State| s.keeps(ASKS_ONCE)),
         Property::always(DOOR_AND_CORE, |_, s: &State| s.fences.iter().all(agree)),
         Property::always(NO_RAISE_IS_LEFT, |_, s: &State| {

@@ -45,6 +45,8 @@ pub enum Mutant {
     ReadsDontDrain,
     /// S12: compares and raises one fence after the other.
     ComparesOneAtATime,
+    /// Raises by whatever step.
+    IgnoresMaxStep,
     /// S12: asks one fence only at the commit point.
     CommitsFirstFenceOnly,
     /// S12: cut at the second fence, it stays counted at the first.

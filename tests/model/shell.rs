@@ -30,7 +30,10 @@ impl World {
             .any(|(b, f)| *b != f.core.highest());
         let refused = matches!(
             arrival,
-            Arrival::Stale { .. } | Arrival::Missing { .. } | Arrival::Overloaded
+            Arrival::Stale { .. }
+                | Arrival::Missing { .. }
+                | Arrival::StepTooLarge { .. }
+                | Arrival::Overloaded
         );
         if raised && (refused || !may_wait) {
             state.note(RAISES_NOTHING);
@@ -54,6 +57,9 @@ impl World {
                     core: &mut fence.core,
                     door: &fence.door,
                     claim,
+                    max_step: self.requests[at]
+                        .max_step
+                        .filter(|_| !self.breaks(Mutant::IgnoresMaxStep)),
                     effects: Effects::default(),
                 });
             }
@@ -97,7 +103,9 @@ impl World {
             }
             Arrival::Waits { .. } => Phase::Waiting { woken: false },
             Arrival::Stale { .. } if self.lets_lower_pass(state, at) => Phase::Admitted,
-            Arrival::Stale { .. } | Arrival::Missing { .. } => Phase::Ended(End::Refused),
+            Arrival::Stale { .. } | Arrival::Missing { .. } | Arrival::StepTooLarge { .. } => {
+                Phase::Ended(End::Refused)
+            }
             Arrival::Overloaded | Arrival::Unstored => Phase::Ended(End::Away),
         };
     }

@@ -3,7 +3,7 @@
 use fencegate::base::Moment;
 use fencegate::fence::{Arrival, Claim, Persist};
 
-use super::checks::{F1, F2, F3, PROMISE, S1, S3};
+use super::checks::{F1, F2, F3, MAX_STEP, PROMISE, S1, S3};
 use super::mutants::Mutant;
 use super::world::{Fence, Rank, Sent, State, TICK, World};
 
@@ -67,6 +67,9 @@ impl World {
         if self.claims(state, at).any(is_too_old) {
             state.note(S3);
         }
+        if self.claims(state, at).any(|claim| self.is_leap(at, claim)) {
+            state.note(MAX_STEP);
+        }
         for (fence, claim) in state.fences.iter_mut().zip(&self.requests[at].claims) {
             let Some(Claim::Token(token)) = *claim else {
                 continue;
@@ -87,6 +90,18 @@ impl World {
         let refused = matches!(arrival, Arrival::Stale { .. } | Arrival::Missing { .. });
         if refused && !self.claims(state, at).any(is_too_old) {
             state.note(S1);
+        }
+        let leaps = self.claims(state, at).any(|claim| self.is_leap(at, claim));
+        if matches!(arrival, Arrival::StepTooLarge { .. }) && !leaps {
+            state.note(S1);
+        }
+    }
+
+    /// More than this request may raise above what was seen.
+    fn is_leap(&self, at: usize, (fence, claim): (&Fence, Claim)) -> bool {
+        match (claim, fence.seen, self.requests[at].max_step) {
+            (Claim::Token(token), Some(seen), Some(max)) => token.0 > seen.0 + u128::from(max),
+            _ => false,
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Request {
     pub claims: [Option<Claim>; 2],
     /// Reads are compared and drain, but are never flights.
     pub read: bool,
+    /// By how much it may raise a fence at most.
+    pub max_step: Option<u64>,
 }
 
 /// What a run of the model starts from, and its bounds.
@@ -116,6 +118,7 @@ pub fn write_both(first: u128, second: u128) -> Request {
     Request {
         claims: [first, second].map(|t| Some(Claim::Token(Token(t)))),
         read: false,
+        max_step: None,
     }
 }
 
@@ -124,6 +127,15 @@ pub fn write_second(token: u128) -> Request {
     Request {
         claims: [None, Some(Claim::Token(Token(token)))],
         read: false,
+        max_step: None,
+    }
+}
+
+/// The same, and it may raise by no more than `max_step`.
+pub fn stepping(request: Request, max_step: u64) -> Request {
+    Request {
+        max_step: Some(max_step),
+        ..request
     }
 }
 
@@ -131,6 +143,7 @@ fn on_first(claim: Claim, read: bool) -> Request {
     Request {
         claims: [Some(claim), None],
         read,
+        max_step: None,
     }
 }
 

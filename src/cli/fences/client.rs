@@ -12,10 +12,12 @@ use tokio::net::TcpStream;
 
 use super::table::plain;
 use super::{Failed, unclear};
+use crate::base::Secret;
 
 /// A client of one admin address.
 pub(super) struct Client {
     address: String,
+    token: Option<Secret>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -30,7 +32,7 @@ pub(super) struct Reply {
 
 impl Client {
     /// A client for `HOST:PORT`, also written as a URL.
-    pub(super) fn new(address: &str) -> Result<Client, Failed> {
+    pub(super) fn new(address: &str, token: Option<Secret>) -> Result<Client, Failed> {
         let address = address
             .strip_prefix("http://")
             .unwrap_or(address)
@@ -41,6 +43,7 @@ impl Client {
             .map_err(|error| Failed::now(format!("the system gives no runtime: {error}")))?;
         Ok(Client {
             address: address.to_owned(),
+            token,
             runtime,
         })
     }
@@ -59,6 +62,9 @@ impl Client {
             .header(header::HOST, &self.address);
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.reveal()));
         }
         let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
         let request = request.body(Full::new(bytes)).map_err(|error| {

@@ -7,6 +7,7 @@ mod observing;
 mod refusal;
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -14,10 +15,9 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use self::head::Head;
-use self::observing::sighted;
-use self::refusal::{Refusal, judged_answer};
+use self::refusal::{Refusal, judged_answer, note_path};
 use super::alarm::Alarm;
-use super::answer::{Answer, decision};
+use super::answer::Answer;
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
@@ -41,12 +41,16 @@ pub struct Client<'a> {
     scratch: Scratch,
     /// The backend connection that was authenticated for this client: no other's, from then on.
     own: Option<Conn>,
+    /// The path of the request under way; kept only where refusals name it.
+    path: String,
 }
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The address, for `X-Forwarded-For`.
+    /// The address, an IPv4 one as such.
+    pub address: IpAddr,
+    /// The same, for `X-Forwarded-For`.
     pub ip: String,
     /// Whether TLS protects the connection.
     pub secure: bool,
@@ -141,6 +145,7 @@ impl<'a> Client<'a> {
             },
             scratch: Scratch::default(),
             own: None,
+            path: String::new(),
         }
     }
 
@@ -280,6 +285,7 @@ impl<'a> Client<'a> {
             }
         })?;
         let facts = Facts::of(&head, head_len, &listener.rules);
+        note_path(listener.errors, head.target, &mut self.path);
         let refuse = |answer, rule: Option<&Rule>| Refusal {
             answer,
             facts: Some(facts),
@@ -295,6 +301,7 @@ impl<'a> Client<'a> {
             target: head.target,
             host: head.host,
             fields: head.fields,
+            from: rules::Sender::at(self.peer.address),
         };
         let (rule, bearing) = match listener.rules.judge(&request, &mut self.scratch) {
             Judgement::Pass { rule, .. } => (rule, Bearing::Free),
@@ -351,11 +358,7 @@ impl<'a> Client<'a> {
         let rule = match (plan.bearing, plan.rule) {
             (Bearing::Fenced, Some(rule)) => rule,
             (Bearing::Observed(reason), _) => {
-                decision(reason)
-                    .into_iter()
-                    .for_each(|decision| decisions.count(decision));
-                let rule = plan.rule.map_or("", |rule| &rule.name);
-                tracing::info!(rule, reason = reason.as_str(), "observed: would be refused");
+                self.note_refusal(reason, plan.rule);
                 return Ok(Flight::unfenced(keeper));
             }
             (Bearing::Free | Bearing::Fenced, _) => {
@@ -371,6 +374,7 @@ impl<'a> Client<'a> {
                 name: claim.resource,
                 claim: claim.token.map_or(Claim::Without { until_fenced }, Claim::Token),
                 format: claim.format,
+                max_step: claim.max_step,
             })
             .collect();
         let admitted = match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
@@ -378,9 +382,7 @@ impl<'a> Client<'a> {
             false => Decision::Passed,
         };
         if rule.mode == Mode::Observe {
-            let sighting = keeper.observed().see(&asks);
-            decisions.count(sighted(sighting));
-            self.note_sighting(sighting, rule);
+            self.note_sighting(keeper.observe(&asks), rule);
             return Ok(Flight::unfenced(keeper));
         }
         if let Some(flight) = keeper.quick(&asks, plan.facts.write) {

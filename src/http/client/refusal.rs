@@ -5,10 +5,11 @@ use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::super::answer::{Answer, decision};
+use super::super::answer::{Answer, Form, RequestId, decision};
 use super::super::request::{Facts, skip_body};
 use super::{Bearing, Client, Next, Plan, Side};
 use crate::base::{Reason, Token};
+use crate::config::Errors;
 use crate::keeper::{Cut, Refused};
 use crate::rules::{self, Scratch};
 use crate::wire::http1::{Framing, Version};
@@ -28,6 +29,7 @@ impl<'a> Client<'a> {
         match refused {
             Refused::Stale { index, highest } => self.stale_answer(index, highest),
             Refused::Missing { index } => self.missing_answer(index),
+            Refused::StepTooLarge { index, highest } => self.leap_answer(index, highest),
             Refused::Overloaded => Answer::new(Reason::Overloaded, "max_waiting requests wait already"),
             Refused::Unstored => {
                 let mut answer = Answer::new(
@@ -58,6 +60,23 @@ impl<'a> Client<'a> {
         answer.detail = format!(
             "token {} is lower than {}, the highest seen for {}",
             answer.token.as_deref().unwrap_or_default(),
+            answer.highest.as_deref().unwrap_or_default(),
+            answer.resource.as_deref().unwrap_or_default()
+        );
+        answer
+    }
+
+    fn leap_answer(&self, index: usize, highest: Token) -> Answer {
+        let mut answer = Answer::new(Reason::StepTooLarge, "");
+        self.name(&mut answer, index);
+        let claim = self.scratch.claim(index);
+        if let Some(claim) = claim {
+            answer.highest = Some(claim.format.show(highest).to_string());
+        }
+        answer.detail = format!(
+            "token {} is more than max_step ({}) above {}, the highest seen for {}; an operator can raise it",
+            answer.token.as_deref().unwrap_or_default(),
+            claim.and_then(|claim| claim.max_step).unwrap_or_default(),
             answer.highest.as_deref().unwrap_or_default(),
             answer.resource.as_deref().unwrap_or_default()
         );
@@ -129,8 +148,16 @@ impl<'a> Client<'a> {
         });
         answer.conditional = facts.is_some_and(|facts| facts.conditional);
         let keep = whole && facts.is_some_and(|facts| facts.keep_alive) && !gate.is_closing();
+        let form = match gate.listener.errors {
+            Errors::Problem => Form::Problem,
+            Errors::S3 => Form::S3 {
+                path: facts.map_or("", |_| &self.path),
+                id: RequestId::next(),
+            },
+        };
         tracing::info!(
             listener = &*gate.listener.name,
+            request_id = form.request_id(),
             reason = answer.reason.as_str(),
             status = answer.status(),
             resource = answer.resource.as_deref().unwrap_or_default(),
@@ -143,7 +170,7 @@ impl<'a> Client<'a> {
         outbox.clear();
         reply.clear();
         self.core.lend(reply);
-        answer.write(reply.end(), version, head_only, !keep);
+        answer.write(reply.end(), form, version, head_only, !keep);
         if !self.flush().await {
             return Next::Reset;
         }
@@ -176,6 +203,14 @@ impl<'a> Client<'a> {
             }
         }
         true
+    }
+}
+
+/// Keeps the path that a refusal in S3's form names; its query can hold a signature.
+pub(super) fn note_path(errors: Errors, target: &str, path: &mut String) {
+    if errors == Errors::S3 {
+        path.clear();
+        path.push_str(target.split('?').next().unwrap_or_default());
     }
 }
 

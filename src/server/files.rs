@@ -1,0 +1,24 @@
+//! How many files the process may have open: each connection is one, and one more towards the backend.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// Raises the bound as far as the system lets this process, and says how far that is. Many systems start processes
+/// with 1024, which is for programs that use select(2).
+pub fn raise_limit() -> io::Result<u64> {
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: the call writes the whole of `limit`, or fails.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above has not failed.
+    let mut limit = unsafe { limit.assume_init() };
+    if limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` outlives the call.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(limit.rlim_cur)
+}
