@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use crate::base::TokenFormat;
 use crate::config::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, Store, Upstream};
-use crate::rules::{FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched};
+use crate::rules::{
+    Action, Carrier, Conditions, FenceRule, Kinds, Missing, Mode, Paths, Policy, Reads, Rule, RuleSet,
+    TokenSource, Unmatched, ValuePattern,
+};
 
 /// What the admin address tells of the configuration.
 #[derive(Clone, Debug)]
@@ -94,12 +97,18 @@ fn listener(listener: &Listener) -> Value {
     let RuleSet {
         rules,
         safe_methods,
+        paths,
         unmatched: Unmatched { reads, writes },
     } = &**rules;
+    let paths = match paths {
+        Paths::Strict => "strict",
+        Paths::Lenient => "lenient",
+    };
     json!({
         "name": &**name,
         "bind": bind,
         "protocol": "http",
+        "paths": paths,
         "upstream": upstream(backend),
         "limits": limits(*bounds),
         "forwarded": forwarded,
@@ -156,6 +165,8 @@ fn rule(rule: &Rule) -> Value {
         index: _,
         path,
         methods,
+        conditions,
+        action,
         fences,
         missing,
         mode,
@@ -176,9 +187,14 @@ fn rule(rule: &Rule) -> Value {
         Reads::Raise => "raise",
         Reads::Ignore => "ignore",
     };
+    let action = match action {
+        Action::Fence => "fence",
+        Action::Deny => "deny",
+    };
     json!({
         "name": &**name,
-        "match": { "path": path.as_str(), "methods": methods },
+        "match": matches(path.as_str(), methods.as_deref(), conditions.as_deref()),
+        "action": action,
         "fences": fences.iter().map(fence).collect::<Vec<_>>(),
         "missing": missing,
         "mode": mode,
@@ -188,16 +204,56 @@ fn rule(rule: &Rule) -> Value {
     })
 }
 
+/// Only the conditions that there are.
+fn matches(path: &str, methods: Option<&[Box<str>]>, conditions: Option<&Conditions>) -> Value {
+    let mut matches = json!({ "path": path, "methods": methods });
+    let Some(Conditions {
+        hosts,
+        headers,
+        query,
+    }) = conditions
+    else {
+        return matches;
+    };
+    if !hosts.is_empty() {
+        matches["host"] = hosts.iter().map(|host| host.as_str()).collect();
+    }
+    for (key, pairs) in [("headers", headers), ("query", query)] {
+        if !pairs.is_empty() {
+            matches[key] = pairs.iter().map(pair).collect();
+        }
+    }
+    matches
+}
+
+fn pair((name, value): &(Box<str>, ValuePattern)) -> (String, Value) {
+    (name.to_string(), value.as_str().into())
+}
+
 fn fence(fence: &FenceRule) -> Value {
     let FenceRule {
         resource,
-        header,
+        path_from,
+        token: TokenSource { carrier, pattern },
         format,
     } = fence;
-    json!({
-        "resource": resource.as_str(),
-        "token": { "header": header, "format": format.as_str() },
-    })
+    let (key, name) = match carrier {
+        Carrier::Header(names) => match &**names {
+            [name] => ("header", json!(name)),
+            names => ("header", json!(names)),
+        },
+        Carrier::Query(name) => ("query", json!(name)),
+        Carrier::Cookie(name) => ("cookie", json!(name)),
+    };
+    let mut token = json!({ key: name, "format": format.as_str() });
+    if let Some(pattern) = pattern {
+        token["pattern"] = pattern.as_str().into();
+    }
+    let mut fence = json!({ "resource": resource.as_str(), "token": token });
+    if let Some(field) = path_from {
+        fence["path_from"] = json!({ "header": field });
+    }
+    fence
 }
 
 fn policy(policy: Policy) -> &'static str {

@@ -11,7 +11,7 @@ use super::schema::ROOT;
 use super::tree::Node;
 use super::types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
 use super::units;
-use crate::rules::{Policy, RuleSet, SAFE_METHODS, Unmatched};
+use crate::rules::{Paths, Policy, RuleSet, SAFE_METHODS, Unmatched};
 
 /// Builds the checked configuration; `None` where a problem was reported.
 pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
@@ -113,7 +113,7 @@ fn listener(
     // The keys below a listener of another protocol are other ones: nothing more can be said about it.
     reader.choice::<Http>(map, "protocol")?;
     let errors = reader.choice::<Problem>(map, "errors");
-    let paths = reader.choice::<Strict>(map, "paths");
+    let paths = reader.choice(map, "paths");
     let upgrades = reader.choice::<Refuse>(map, "upgrades");
     let upstream = upstream(reader, map);
     let limits = limits(reader, map);
@@ -121,7 +121,7 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
-    let (Problem, Strict, Refuse) = (errors?, paths?, upgrades?);
+    let (Problem, Refuse) = (errors?, upgrades?);
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -133,6 +133,7 @@ fn listener(
         rules: Arc::new(RuleSet {
             rules: rules?,
             safe_methods: safe_methods?,
+            paths: paths?,
             unmatched: unmatched?,
         }),
     })
@@ -298,7 +299,6 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 /// Choices of which one word is built.
 struct Http;
 struct Problem;
-struct Strict;
 struct Refuse;
 
 macro_rules! words {
@@ -317,7 +317,7 @@ pub(super) use words;
 
 words!(Http: "http" => Http);
 words!(Problem: "problem" => Problem);
-words!(Strict: "strict" => Strict);
+words!(Paths: "strict" => Paths::Strict, "lenient" => Paths::Lenient);
 words!(Refuse: "refuse" => Refuse);
 words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);
 words!(LogFormat: "text" => LogFormat::Text, "json" => LogFormat::Json);

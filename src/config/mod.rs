@@ -1,8 +1,8 @@
 //! The configuration: YAML text to checked types, with every problem at once and each at its line and column.
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
-//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs` and
-//! `rules.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
+//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`, `rules.rs`
+//! and `token.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
 
 mod build;
 mod expand;
@@ -10,6 +10,7 @@ mod problem;
 mod reader;
 mod rules;
 mod schema;
+mod token;
 mod tree;
 mod types;
 mod units;

@@ -1,19 +1,25 @@
 //! The rules against whole requests: which are fenced and under which name, which pass, which are refused.
 
+mod conditions;
+mod lenient;
+mod places;
+mod tokens;
+
 use std::time::Duration;
 
 use httparse::Header;
 
 use super::{
-    FenceRule, Judgement, Missing, Mode, Pattern, Policy, Reads, Request, Rule, RuleSet, SAFE_METHODS,
-    Scratch, Template, Tried, Unmatched,
+    Action, FenceRule, Judgement, Missing, Mode, Paths, Pattern, Policy, Reads, Request, Rule, RuleSet,
+    SAFE_METHODS, Scratch, Template, TokenSource, Tried, Unmatched,
 };
 use crate::base::{Reason, Token, TokenFormat};
 
 fn fence(resource: &str, header: &str, format: TokenFormat, path: &Pattern) -> FenceRule {
     FenceRule {
         resource: Template::parse(resource, path).unwrap(),
-        header: header.into(),
+        path_from: None,
+        token: TokenSource::header(header),
         format,
     }
 }
@@ -26,6 +32,8 @@ pub(super) fn rule(path: &str, resource: &str) -> Rule {
         fences: [fence(resource, "Fencing-Token", TokenFormat::Integer, &path)].into(),
         path,
         methods: None,
+        conditions: None,
+        action: Action::Fence,
         missing: Missing::Deny,
         mode: Mode::Enforce,
         reads: Reads::Raise,
@@ -38,6 +46,7 @@ pub(super) fn set(rules: Vec<Rule>) -> RuleSet {
     RuleSet {
         rules: rules.into(),
         safe_methods: SAFE_METHODS.map(Box::from).into(),
+        paths: Paths::Strict,
         unmatched: Unmatched {
             reads: Policy::Pass,
             writes: Policy::Deny,
@@ -54,6 +63,10 @@ fn example() -> RuleSet {
 }
 
 fn ask(rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> String {
+    ask_at("Store.test:8080", rules, method, target, fields)
+}
+
+fn ask_at(host: &str, rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> String {
     let fields: Vec<Header<'_>> = fields
         .iter()
         .map(|(name, value)| Header {
@@ -64,7 +77,7 @@ fn ask(rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> 
     let request = Request {
         method,
         target,
-        host: "Store.test:8080",
+        host,
         fields: &fields,
     };
     let mut scratch = Scratch::default();

@@ -1,0 +1,320 @@
+//! Matching by host, header and query: what falls under a rule, what under the next, and what can't be told.
+
+use super::{Judgement, Request, Scratch, ask, ask_at, rule, set};
+use crate::rules::{Action, Conditions, HostPattern, Mode, Policy, Rule, RuleSet, Tried, ValuePattern};
+
+#[derive(Default, Clone, Copy)]
+struct Asks<'a> {
+    hosts: &'a [&'a str],
+    headers: &'a [(&'a str, &'a str)],
+    query: &'a [(&'a str, &'a str)],
+}
+
+fn with(mut rule: Rule, asks: Asks<'_>) -> Rule {
+    let pairs = |pairs: &[(&str, &str)]| {
+        let read = |(name, value): &(&str, &str)| ((*name).into(), ValuePattern::parse(value).unwrap());
+        pairs.iter().map(read).collect()
+    };
+    rule.conditions = Some(Box::new(Conditions {
+        hosts: asks
+            .hosts
+            .iter()
+            .map(|h| HostPattern::parse(h).unwrap())
+            .collect(),
+        headers: pairs(asks.headers),
+        query: pairs(asks.query),
+    }));
+    rule
+}
+
+/// `first/…` where the conditions hold, else `second/…`.
+fn two(asks: Asks<'_>) -> RuleSet {
+    set(vec![
+        with(rule("/{a}", "first/{a}"), asks),
+        rule("/{a}", "second/{a}"),
+    ])
+}
+
+const TOKEN: (&str, &str) = ("Fencing-Token", "7");
+
+#[test]
+fn a_rule_takes_its_hosts_alone() {
+    let rules = two(Asks {
+        hosts: &["store.test", "*.b.test", "c.test:81"],
+        ..Asks::default()
+    });
+    for (host, verdict) in [
+        ("store.test", "first/x=7"),
+        ("STORE.test.:8080", "first/x=7"),
+        ("a.b.test", "first/x=7"),
+        ("b.test", "second/x=7"),
+        ("c.test:81", "first/x=7"),
+        ("c.test", "second/x=7"),
+        ("other.test", "second/x=7"),
+        ("?", "bad-request"),
+    ] {
+        assert_eq!(ask_at(host, &rules, "PUT", "/x", &[TOKEN]), verdict, "{host}");
+    }
+    for (name, value, verdict) in [
+        ("X-Forwarded-Host", "store.test", "first/x=7"),
+        ("X-Forwarded-Host", "a.b.test:80", "first/x=7"),
+        ("X-Forwarded-Host", "other.test", "bad-request"),
+        ("x_forwarded_host", "other.test", "bad-request"),
+        ("X-Forwarded-Host", "a, b", "bad-request"),
+    ] {
+        let fields = [TOKEN, (name, value)];
+        assert_eq!(
+            ask_at("store.test", &rules, "PUT", "/x", &fields),
+            verdict,
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn a_name_by_host_is_refused_where_a_field_names_another_host() {
+    let rules = set(vec![rule("/{*all}", "h/{host}")]);
+    for (value, verdict) in [("store.TEST", "h/store.test=7"), ("other.test", "ambiguous-path")] {
+        let fields = [TOKEN, ("X-Forwarded-Host", value)];
+        assert_eq!(ask(&rules, "PUT", "/a", &fields), verdict);
+    }
+    assert_eq!(ask_at("[0::1]:80", &rules, "PUT", "/a", &[TOKEN]), "h/[::1]=7");
+}
+
+#[test]
+fn a_rule_takes_its_header_fields_alone() {
+    let rules = two(Asks {
+        headers: &[("X-Kind", "order-*"), ("X-Copy", "")],
+        ..Asks::default()
+    });
+    for (fields, verdict) in [
+        (&[("x-kind", "order-1"), ("x-copy", "")][..], "first/x=7"),
+        (&[("X-Kind", " order- "), ("X-COPY", "v")], "first/x=7"),
+        (&[("X-Kind", "order-1")], "second/x=7"),
+        (&[("X-Kind", "user-1"), ("X-Copy", "v")], "second/x=7"),
+        (&[], "second/x=7"),
+        // What one is definitely not need not be looked at further.
+        (&[("X_Kind", "order-1")], "second/x=7"),
+        (&[("X-Kind", "ORDER-1"), ("X-Copy", "v")], "bad-request"),
+        (&[("X-Kind", "a, order-1"), ("X-Copy", "v")], "bad-request"),
+        (
+            &[("X-Kind", "order-1"), ("X-Kind", "order-1"), ("X-Copy", "v")],
+            "bad-request",
+        ),
+        (
+            &[("X-Kind", "order-1"), ("X_Kind", "u"), ("X-Copy", "v")],
+            "bad-request",
+        ),
+        (&[("X_Kind", "order-1"), ("X-Copy", "v")], "bad-request"),
+        (
+            &[("X-Kind", "order-1"), ("X-Copy", "v"), ("Connection", "x-copy")],
+            "bad-request",
+        ),
+        (&[("X-Kind", "user-1"), ("Connection", "x-kind")], "bad-request"),
+    ] {
+        let all = [&[TOKEN][..], fields].concat();
+        assert_eq!(ask(&rules, "PUT", "/x", &all), verdict, "{fields:?}");
+    }
+    assert!(rules.reads_header("x-KIND"), "it must not stand in trailers");
+}
+
+#[test]
+fn a_rule_takes_its_query_fields_alone() {
+    let rules = two(Asks {
+        query: &[("delete", ""), ("type", "a*")],
+        ..Asks::default()
+    });
+    for (query, verdict) in [
+        ("delete&type=a", "first/x=7"),
+        ("type=%61b&x=%zz&delete=", "first/x=7"),
+        ("d%65lete=yes&type=a%2Bb", "first/x=7"),
+        ("type=a", "second/x=7"),
+        ("delete&type=b", "second/x=7"),
+        ("delete&type=b+a", "second/x=7"),
+        ("", "second/x=7"),
+        ("deleted&type=a", "second/x=7"),
+        ("delete&delete&type=a", "bad-request"),
+        ("delete&Delete&type=a", "bad-request"),
+        ("DELETE&type=a", "bad-request"),
+        ("delete[]&type=a", "bad-request"),
+        ("delete&type=A", "bad-request"),
+        ("x;delete&type=a", "bad-request"),
+        ("delete;x&type=a", "bad-request"),
+        ("%zz&delete&type=a", "bad-request"),
+        ("delete&type=%zz", "bad-request"),
+    ] {
+        let verdict_now = ask(&rules, "PUT", &format!("/x?{query}"), &[TOKEN]);
+        assert_eq!(verdict_now, verdict, "{query}");
+    }
+    let plus = two(Asks {
+        query: &[("type", "a b")],
+        ..Asks::default()
+    });
+    assert_eq!(ask(&plus, "PUT", "/x?type=a%20b", &[TOKEN]), "first/x=7");
+    assert_eq!(ask(&plus, "PUT", "/x?type=a+b", &[TOKEN]), "bad-request");
+}
+
+#[test]
+fn reads_are_matched_by_the_conditions_too() {
+    let rules = two(Asks {
+        query: &[("list", "")],
+        ..Asks::default()
+    });
+    assert_eq!(ask(&rules, "GET", "/x?list", &[TOKEN]), "read first/x=7");
+    assert_eq!(ask(&rules, "GET", "/x", &[TOKEN]), "read second/x=7");
+    assert_eq!(ask(&rules, "GET", "/x?list&list", &[]), "bad-request");
+    // Whether an ambiguous path could mean a rule hangs on its conditions as well.
+    let mut alone = set(vec![with(
+        rule("/locked/{a}", "x"),
+        Asks {
+            query: &[("list", "")],
+            ..Asks::default()
+        },
+    )]);
+    alone.unmatched.writes = Policy::Pass;
+    for (target, verdict) in [
+        ("/locked//a", "pass"),
+        ("/locked//a?list", "ambiguous-path"),
+        ("/locked//a?LIST", "ambiguous-path"),
+    ] {
+        assert_eq!(ask(&alone, "GET", target, &[]), verdict, "{target}");
+    }
+    assert_eq!(ask(&alone, "PUT", "/locked/a", &[]), "pass");
+}
+
+#[test]
+fn letter_case_of_values_is_none_where_the_rule_folds_it() {
+    let mut folding = with(
+        rule("/{a}", "first/{a}"),
+        Asks {
+            headers: &[("X-Share", "Docs")],
+            ..Asks::default()
+        },
+    );
+    folding.fold_case = true;
+    let rules = set(vec![folding]);
+    let fields = [TOKEN, ("X-Share", "dOCS")];
+    assert_eq!(ask(&rules, "PUT", "/x", &fields), "first/x=7");
+}
+
+#[test]
+fn a_rule_that_denies_refuses_writes_and_leaves_reads_to_the_next() {
+    let mut denying = with(
+        rule("/{a}", "x"),
+        Asks {
+            query: &[("delete", "")],
+            ..Asks::default()
+        },
+    );
+    denying.action = Action::Deny;
+    denying.fences = [].into();
+    denying.methods = Some(["POST".into()].into());
+    let mut rules = set(vec![denying, rule("/{a}", "second/{a}")]);
+    for (method, target, verdict) in [
+        ("POST", "/x?delete", "not-allowed"),
+        ("POST", "/x", "second/x=7"),
+        ("PUT", "/x?delete", "second/x=7"),
+        ("GET", "/x?delete", "read second/x=7"),
+        ("POST", "/x?delete&delete", "bad-request"),
+        ("post", "/x?delete", "bad-request"),
+    ] {
+        assert_eq!(
+            ask(&rules, method, target, &[TOKEN]),
+            verdict,
+            "{method} {target}"
+        );
+    }
+    rules.unmatched.writes = Policy::Pass;
+    assert_eq!(ask(&rules, "POST", "/x?delete", &[]), "not-allowed");
+}
+
+#[test]
+fn what_cannot_be_told_is_refused_also_where_the_rule_only_observes() {
+    let mut observing = with(
+        rule("/{a}", "first/{a}"),
+        Asks {
+            query: &[("list", "")],
+            ..Asks::default()
+        },
+    );
+    observing.mode = Mode::Observe;
+    observing.methods = Some(["PUT".into()].into());
+    let rules = set(vec![observing, rule("/{a}", "second/{a}")]);
+    for (method, target) in [("PUT", "/x?list&list"), ("put", "/x?list")] {
+        let request = Request {
+            method,
+            target,
+            host: "h",
+            fields: &[],
+        };
+        match rules.judge(&request, &mut Scratch::default()) {
+            Judgement::Refused(refusal) => assert!(refusal.binds(), "{method} {target}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_trace_says_which_condition_does_not_hold() {
+    let rules = set(vec![with(
+        rule("/{a}", "x"),
+        Asks {
+            hosts: &["store.test"],
+            headers: &[("A", ""), ("B", "b")],
+            query: &[("q", "")],
+        },
+    )]);
+    let field = |name, value: &'static str| httparse::Header {
+        name,
+        value: value.as_bytes(),
+    };
+    let both = [field("A", ""), field("B", "b")];
+    for (host, fields, target, wanted) in [
+        ("other", &both[..], "/x?q", Tried::OtherHost),
+        ("store.test", &both[..1], "/x?q", Tried::OtherHeader(1)),
+        ("store.test", &both, "/x", Tried::OtherQuery(0)),
+        ("store.test", &both, "/x?q", Tried::Matches),
+        ("store.test", &both, "/y/x", Tried::OtherPath),
+    ] {
+        let request = Request {
+            method: "PUT",
+            target,
+            host,
+            fields,
+        };
+        let trace = rules.trace(&request, &mut Scratch::default());
+        assert_eq!(trace[0].1, wanted, "{host} {target}");
+    }
+}
+
+#[test]
+fn a_rule_covers_only_what_its_conditions_take() {
+    let plain = || rule("/{a}", "x");
+    let asks = |hosts, headers, query| {
+        with(
+            plain(),
+            Asks {
+                hosts,
+                headers,
+                query,
+            },
+        )
+    };
+    let host = asks(&["*.test"], &[], &[]);
+    assert!(!host.covers(&plain()) && plain().covers(&host));
+    assert!(host.covers(&asks(&["a.test", "*.b.test"], &[], &[("q", "")])));
+    assert!(!host.covers(&asks(&["a.test", "a.org"], &[], &[])));
+    assert!(!asks(&["a.test:81"], &[], &[]).covers(&asks(&["a.test"], &[], &[])));
+    let header = asks(&[], &[("A", "x*")], &[]);
+    assert!(header.covers(&asks(&[], &[("a", "xy"), ("B", "")], &[])));
+    assert!(header.covers(&asks(&[], &[("a", "x*")], &[])));
+    assert!(!header.covers(&asks(&[], &[("A", "")], &[])));
+    assert!(!header.covers(&asks(&[], &[("A", "y")], &[])));
+    assert!(!header.covers(&asks(&[], &[("B", "x")], &[])));
+    let query = asks(&[], &[], &[("delete", "")]);
+    assert!(query.covers(&asks(&[], &[], &[("delete", "1")])));
+    assert!(!query.covers(&asks(&[], &[], &[("Delete", "1")])) && !query.covers(&plain()));
+    let mut denying = plain();
+    denying.action = Action::Deny;
+    assert!(!denying.covers(&plain()), "reads go past it");
+}
