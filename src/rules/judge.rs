@@ -286,9 +286,7 @@ impl RuleSet {
         }
         let meant = |reading: &Vec<String>, rule: &Rule| {
             let fit = rule.path.fit_firm(reading.len(), |i| &reading[i], rule.fold_case);
-            fit != Fit::No
-                && rule.action != Action::Deny
-                && matches!(rule.told(asked), Told::Yes | Told::Unclear(_))
+            fit != Fit::No && rule.takes_reads() && matches!(rule.told(asked), Told::Yes | Told::Unclear(_))
         };
         let readings = path::readings(path);
         if self
@@ -359,12 +357,11 @@ impl Rule {
         }
     }
 
-    /// A rule that denies is for writes alone: reads go on to the rule that would compare them.
     fn takes_method(&self, asked: &Asked<'_>) -> Tried {
         if !asked.write {
-            return match self.action {
-                Action::Fence => Tried::Matches,
-                Action::Deny => Tried::OtherMethod,
+            return match self.takes_reads() {
+                true => Tried::Matches,
+                false => Tried::OtherMethod,
             };
         }
         let Some(methods) = &self.methods else {

@@ -189,13 +189,19 @@ impl Rule {
             (Some(mine), None) => mine.is_empty(),
             (Some(mine), Some(theirs)) => mine.cover(theirs),
         };
-        // Reads go past a rule that denies.
-        let action = self.action == Action::Fence || later.action == Action::Deny;
+        let reads = self.takes_reads() || !later.takes_reads();
         methods
             && conditions
-            && action
+            && reads
             && (self.fold_case || !later.fold_case)
             && self.path.covers(&later.path)
+    }
+
+    /// Whether reads fall under it. Those go past a rule that would compare none: one that denies, or that fences
+    /// second places alone, which reads don't have. So a later rule can compare them.
+    #[must_use]
+    pub fn takes_reads(&self) -> bool {
+        self.fences.iter().any(|f| f.path_from.is_none())
     }
 
     /// Whether this rule, once it matches, reads a header field of this name.

@@ -1,9 +1,7 @@
 //! In words: why a rule takes a request or does not, and what came as a token.
 
 use crate::base::TokenFormat;
-use crate::rules::{
-    Action, Carrier, Conditions, FenceRule, Request, Rule, Sent, TokenSource, Tried, ValuePattern,
-};
+use crate::rules::{Carrier, Conditions, FenceRule, Request, Rule, Sent, TokenSource, Tried, ValuePattern};
 
 /// Why the rule takes the request, or doesn't, or why that can't be told.
 pub(super) fn why(rule: &Rule, tried: Tried, request: &Request<'_>) -> String {
@@ -18,8 +16,8 @@ pub(super) fn why(rule: &Rule, tried: Tried, request: &Request<'_>) -> String {
     match tried {
         Tried::Matches => format!("matches, by the path {path}{}", also(conditions)),
         Tried::OtherPath => format!("does not match: the path is not {path}"),
-        Tried::OtherMethod if rule.action == Action::Deny && rule.methods.is_none() => {
-            format!("does not match: it denies writes, and {method} is a read")
+        Tried::OtherMethod if rule.methods.is_none() => {
+            format!("does not match: it is for writes alone, and {method} is a read")
         }
         Tried::OtherMethod => format!(
             "does not match: the path is {path}, and {method} is not one of {}",

@@ -99,8 +99,11 @@ fn a_read_has_no_second_place() {
     assert_eq!(ask(&rules, "GET", "/a/k", &token), "read share/a=7");
     assert_eq!(ask(&rules, "GET", "/a/k", &[]), "pass");
     moves.fences = [moves.fences[1].clone()].into();
-    let rules = set(vec![moves]);
-    assert_eq!(ask(&rules, "GET", "/a/k", &token), "pass");
+    let next = rule("/{share}/{*rest}", "share/{share}");
+    assert!(!moves.covers(&next));
+    let rules = set(vec![moves, next]);
+    let read = ask(&rules, "GET", "/a/k", &token);
+    assert_eq!(read, "read share/a=7", "the next rule compares it");
     assert_eq!(
         moved(&rules, "/a/k", &["/b/k"]),
         "share/b=7",
