@@ -270,3 +270,47 @@ fn duration(duration: Duration) -> String {
         ms => format!("{ms}ms"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Effective;
+    use crate::config;
+
+    #[test]
+    fn what_a_rule_matches_and_where_its_tokens_come_from_is_shown_as_it_is_written() {
+        let text = r#"
+version: 1
+listeners:
+  - name: a
+    bind: "127.0.0.1:80"
+    paths: lenient
+    upstream: { url: "http://s" }
+    rules:
+      - { name: no, match: { path: "/{b}", query: { delete: "" } }, action: deny }
+      - name: r
+        match: { path: "/{b}/{*k}", host: a.test, headers: { X-Kind: "o*" } }
+        fences:
+          - { resource: "b/{b}", token: { header: [A, B], pattern: 't=(\d+)' } }
+          - { resource: "b/{b}", path_from: { header: Destination }, token: { cookie: c } }
+          - { resource: q, token: { query: q } }
+"#;
+        let (config, _) = config::parse("f", text, &|_| None).unwrap();
+        let json = Effective::of(&config).json().clone();
+        let listener = &json["listeners"][0];
+        assert_eq!(listener["paths"], "lenient");
+        let [no, rule] = &listener["rules"].as_array().unwrap()[..] else {
+            panic!("{json}");
+        };
+        assert_eq!(no["action"], "deny");
+        assert_eq!(no["match"]["query"]["delete"], "");
+        assert_eq!(rule["action"], "fence");
+        assert_eq!(rule["match"]["host"][0], "a.test");
+        assert_eq!(rule["match"]["headers"]["X-Kind"], "o*");
+        let fences = &rule["fences"];
+        assert_eq!(fences[0]["token"]["header"][1], "B");
+        assert_eq!(fences[0]["token"]["pattern"], r"t=(\d+)");
+        assert_eq!(fences[1]["path_from"]["header"], "Destination");
+        assert_eq!(fences[1]["token"]["cookie"], "c");
+        assert_eq!(fences[2]["token"]["query"], "q");
+    }
+}

@@ -134,7 +134,8 @@ fn header(asked: &Asked<'_>, name: &str, value: &ValuePattern, fold_case: bool, 
             "a header field has a name that some backends take for one that the rule asks for",
         );
     }
-    match value.compare(&String::from_utf8_lossy(first.value), fold_case) {
+    let text = String::from_utf8_lossy(first.value);
+    match value.compare(text.trim_matches([' ', '\t']), fold_case) {
         Likeness::Same => Told::Yes,
         Likeness::Near => Told::Unclear(
             "a header field's value differs from the one that the rule asks for only in letter case, or in what stands beside it",
@@ -264,15 +265,18 @@ impl ValuePattern {
     }
 
     fn compare(&self, value: &str, fold_case: bool) -> Likeness {
-        let value = value.trim_matches([' ', '\t']);
-        if self.takes_all() || fits(&self.0, value) {
+        if self.takes_all() {
             return Likeness::Same;
         }
         let pattern = fold(&self.0);
-        if fold_case && fits(&pattern, &fold(value)) {
-            return Likeness::Same;
+        if fits(&self.0, value) || (fold_case && fits(&pattern, &fold(value))) {
+            // Some backends cut a value at a NUL, or drop what ends a line.
+            return match value.chars().any(char::is_control) {
+                true => Likeness::Near,
+                false => Likeness::Same,
+            };
         }
-        // Some backends take one of a list, leave parameters and quotes out, or cut a value at a NUL.
+        // Some backends take one of a list, or leave parameters, quotes and spaces out.
         let near = |text: &str| fits(&pattern, &fold(text.trim_matches([' ', '\t', '"', '\'', '\0'])));
         if near(value) || value.split([',', ';', '\0']).any(near) {
             return Likeness::Near;
@@ -336,7 +340,8 @@ mod tests {
             ("", "", Likeness::Same),
             ("", "x", Likeness::Same),
             ("*", "", Likeness::Same),
-            ("tenant-a", " tenant-a\t", Likeness::Same),
+            ("tenant-a", " tenant-a\t", Likeness::Near),
+            ("*-b", "tenant-a\0-b", Likeness::Near),
             ("tenant-a", "Tenant-A", Likeness::Near),
             ("tenant-a", "\"tenant-a\"", Likeness::Near),
             ("tenant-a", "tenant-b, tenant-a", Likeness::Near),
