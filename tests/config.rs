@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use fencegate::config::{self, CommitPoint, Config, LogFormat, LogLevel, Problem, Store};
-use fencegate::rules::{Missing, Mode, Policy, Reads};
+use fencegate::rules::{Action, Carrier, Missing, Mode, Paths, Policy, Reads};
 
 const SMALL: &str = r#"version: 1
 store: { kind: file, path: ./data }
@@ -220,13 +220,11 @@ fn an_unknown_key_gets_usable_keys_or_its_place_as_advice() {
     };
     let all = said("zzzzzz: 1");
     assert!(all.contains("a rule has name, match, resource, token"), "{all}");
-    assert!(!all.contains("action"), "{all}");
-    assert!(said("action: 1").contains("not supported yet"));
-    assert!(!said("actions: 1").contains("did you mean"));
+    assert!(said("actions: 1").contains("did you mean \"action\"?"));
     assert!(said("max_step: 5").ends_with("max_step\"; it belongs under token"));
     let header = said("header: X");
     assert!(header.ends_with("header\"; it belongs under token"), "{header}");
-    assert!(said("query: x").contains("; it belongs under match or token, and is not supported yet"));
+    assert!(said("query: x").ends_with("; it belongs under match or token"));
 }
 
 #[test]
@@ -346,41 +344,183 @@ fn what_is_not_built_is_refused_by_name() {
         ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
         ("protocol: http", "tls: { cert_file: a, key_file: b }"),
-        ("protocol: http", "paths: lenient"),
         ("http://127.0.0.1:9000", "https://127.0.0.1:9000"),
         ("http://127.0.0.1:9000", "unix:/run/store.sock"),
         ("settle_after: 3s", "tls: { ca_file: a }"),
-        ("header: Fencing-Token", "header: Fencing-Token, query: t"),
-        ("header: Fencing-Token", "header: Fencing-Token, cookie: t"),
-        (
-            "header: Fencing-Token",
-            "header: Fencing-Token, pattern: 'app/(\\d+)'",
-        ),
-        (
-            "path: \"/{bucket}/{*key}\"",
-            "path: \"/{bucket}/{*key}\", host: h",
-        ),
-        (
-            "path: \"/{bucket}/{*key}\"",
-            "path: \"/{bucket}/{*key}\", headers: { A: b }",
-        ),
-        (
-            "path: \"/{bucket}/{*key}\"",
-            "path: \"/{bucket}/{*key}\", query: { a: b }",
-        ),
     ] {
         let found = problems(&small(from, to));
         assert_eq!(found.len(), 1, "{to}: {found:#?}");
         assert!(found[0].contains("not supported yet"), "{to}: {}", found[0]);
     }
-    is_refused(
+}
+
+#[test]
+fn a_token_comes_from_one_place_in_one_form() {
+    let (config, _) = parse(&small(
         "header: Fencing-Token",
-        "header: [A, B]",
-        "must be the name of one header field, and this is a list",
+        "header: [User-Agent, X-Epoch], pattern: 'app/fencing-token\\.(\\d+)'",
+    ))
+    .unwrap();
+    let source = &config.listeners[0].rules.rules[0].fences[0].token;
+    assert_eq!(
+        source.carrier,
+        Carrier::Header(["User-Agent".into(), "X-Epoch".into()].into())
     );
+    assert_eq!(
+        source.pattern.as_ref().unwrap().as_str(),
+        "app/fencing-token\\.(\\d+)"
+    );
+    for (text, carrier) in [
+        ("query: t", Carrier::Query("t".into())),
+        ("cookie: t", Carrier::Cookie("t".into())),
+        ("header: [T]", Carrier::Header(["T".into()].into())),
+    ] {
+        let (config, _) = parse(&small("header: Fencing-Token", text)).unwrap();
+        assert_eq!(
+            config.listeners[0].rules.rules[0].fences[0].token.carrier,
+            carrier
+        );
+    }
+    for (to, words) in [
+        ("header: A, query: t", "query stands beside header"),
+        ("query: a, cookie: t", "cookie stands beside query"),
+        ("pattern: '(x)'", "token lacks the key \"header\""),
+        ("header: [A, a]", "a is in the list already"),
+        ("header: []", "empty list"),
+        ("header: [[A]]", "must be one value"),
+        (
+            "header: { A: b }",
+            "must be one of names of header fields, or a list",
+        ),
+        ("header: [A, Host]", "header[1]: Host has a meaning"),
+        ("header: Cookie", "write token: { cookie: NAME }"),
+        ("query: ''", "not the name of a query field"),
+        (
+            "query: [a]",
+            "must be the name of a query field, and this is a list",
+        ),
+        ("cookie: a b", "not the name of a cookie"),
+        (
+            "header: A, pattern: '(\\d+'",
+            "not a regular expression: unclosed group",
+        ),
+        ("header: A, pattern: '\\d+'", "has 0 groups"),
+        ("header: A, pattern: '(a)(b)'", "has 2 groups"),
+    ] {
+        is_refused("header: Fencing-Token", to, words);
+    }
+    let found = problems(&small("header: Fencing-Token", "header: A, pattern: '(a)(b)'"));
+    assert!(
+        found[0].starts_with("f:18:38: "),
+        "the pattern's own place: {found:?}"
+    );
+}
+
+#[test]
+fn a_rule_may_ask_for_hosts_header_fields_and_query_fields() {
+    let path = "path: \"/{bucket}/{*key}\"";
+    let with = |more: &str| small(path, &format!("{path}, {more}"));
+    for more in [
+        "host: store.test",
+        "host: [\"*.store.test\", \"store.test:8080\"]",
+        "headers: { X-Kind: \"order-*\", X-Copy: \"\" }",
+        "query: { delete: \"\", \"a b\": \"*\" }",
+    ] {
+        assert!(parse(&with(more)).is_ok(), "{more}");
+    }
+    let (config, _) = parse(&with("host: a.test, headers: { A: b }, query: { c: d }")).unwrap();
+    let conditions = config.listeners[0].rules.rules[0].conditions.as_ref().unwrap();
+    assert_eq!(conditions.hosts[0].as_str(), "a.test");
+    assert_eq!(&*conditions.headers[0].0, "A");
+    assert_eq!(conditions.query[0].1.as_str(), "d");
+    for (more, words) in [
+        ("host: \"*\"", "is not a host"),
+        ("host: http://a", "is not a host"),
+        ("host: [a, \"b/c\"]", "match.host[1]: \"b/c\" is not a host"),
+        (
+            "headers: { A B: c }",
+            "match.headers.A B: \"A B\" is not the name",
+        ),
+        ("headers: { Host: c }", "the host is matched by match.host"),
+        ("headers: { Connection: c }", "rules can't match by it"),
+        ("headers: { A: [b] }", "match.headers.A must be one value"),
+        (
+            "headers: { A: }",
+            "match.headers.A must be one value, and this is empty",
+        ),
+        ("headers: { A: \" b\" }", "is not a value"),
+        ("headers: { A: b, a: c }", "a stands here again; it is at 16:"),
+        (
+            "headers: {}",
+            "must be a map of field names and their values, and this is an empty map",
+        ),
+        (
+            "headers: [A]",
+            "must be a map of field names and their values, and this is a list",
+        ),
+        ("query: { \"\": a }", "not the name of a query field"),
+        ("query: delete", "must be a map of field names"),
+    ] {
+        let found = problems(&with(more));
+        assert_eq!(found.len(), 1, "{more}: {found:#?}");
+        assert!(
+            found[0].starts_with("f:16:") && found[0].contains(words),
+            "{more}: {}",
+            found[0]
+        );
+    }
+}
+
+#[test]
+fn a_rule_that_denies_compares_nothing() {
+    let fences = "        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
+    let (config, _) = parse(&small(fences, "        action: deny\n")).unwrap();
+    assert_eq!(config.listeners[0].rules.rules[0].action, Action::Deny);
+    let both = problems(&small(fences, &format!("        action: deny\n{fences}")));
+    assert!(
+        both.len() == 1 && both[0].contains("rules[0].resource says nothing beside action: deny"),
+        "{both:?}"
+    );
+    assert!(problems(&small(fences, "        action: drop\n"))[0].contains("it is one of fence, deny"));
+}
+
+#[test]
+fn a_fence_may_be_named_by_the_path_in_a_field() {
     let from = "        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
-    let to = "        fences: [{ resource: a, path_from: { header: Destination }, token: { header: T } }]\n";
-    assert!(problems(&small(from, to))[0].contains("fences[0].path_from is not supported yet"));
+    let with = |path_from: &str| {
+        let to = format!(
+            "        fences: [{{ resource: \"b/{{bucket}}\", path_from: {path_from}, token: {{ header: T }} }}]\n"
+        );
+        small(from, &to)
+    };
+    let (config, _) = parse(&with("{ header: Destination }")).unwrap();
+    let fence = &config.listeners[0].rules.rules[0].fences[0];
+    assert_eq!(fence.path_from.as_deref(), Some("Destination"));
+    for (path_from, words) in [
+        ("{ header: Host }", "can hold a path"),
+        ("{ header: a b }", "can hold a path"),
+        ("{ query: x }", "unknown key"),
+        ("Destination", "must be a map of keys"),
+    ] {
+        let found = problems(&with(path_from));
+        assert!(
+            found.iter().all(|p| p.starts_with("f:17:")) && found.iter().any(|p| p.contains(words)),
+            "{found:?}"
+        );
+    }
+    let outside = problems(&small(
+        from,
+        &format!("        path_from: {{ header: X }}\n{from}"),
+    ));
+    assert!(outside[0].contains("unknown key"), "{outside:?}");
+}
+
+#[test]
+fn paths_are_strict_unless_the_listener_says_otherwise() {
+    let paths = |text: &str| parse(text).unwrap().0.listeners[0].rules.paths;
+    assert_eq!(paths(SMALL), Paths::Strict);
+    assert_eq!(paths(&small("protocol: http", "paths: lenient")), Paths::Lenient);
+    is_refused("protocol: http", "paths: loose", "it is one of strict, lenient");
 }
 
 #[test]
@@ -411,8 +551,8 @@ fn anchors_are_allowed_within_bounds() {
         .replace("token: { header: Fencing-Token }", "token: *t");
     let (config, _) = parse(&text).unwrap();
     assert_eq!(
-        &*config.listeners[0].rules.rules[0].fences[0].header,
-        "Fencing-Token"
+        config.listeners[0].rules.rules[0].fences[0].token.carrier,
+        Carrier::Header(["Fencing-Token".into()].into())
     );
 
     let mut laughs = String::from("x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n");
@@ -613,6 +753,14 @@ fn what_may_be_meant_and_is_risky_is_a_warning() {
     assert!(
         warnings(&format!("{quiet}{hidden}"))[0].contains("rule \"later\" never matches: rule \"bucket\"")
     );
+    let first = quiet.replace(
+        "path: \"/{bucket}/{*key}\"",
+        "path: \"/{bucket}/{*key}\", query: { a: b }",
+    );
+    assert!(
+        warnings(&format!("{first}{hidden}")).is_empty(),
+        "it takes only some"
+    );
 }
 
 #[test]
@@ -708,6 +856,81 @@ fn explain_shows_the_tokens_that_came_where_the_request_is_refused_before_they_c
         assert_eq!(shown, tokens, "{out}");
         assert!(out.contains(&format!("refused ({reason})")), "{out}");
     }
+}
+
+#[test]
+fn explain_says_which_condition_does_not_hold_and_where_the_token_comes_from() {
+    let rules = "      - { name: bulk, match: { path: \"/{bucket}\", methods: [POST], query: { delete: \"\" } }, action: deny }
+      - { name: here, match: { path: \"/docs/{id}\", host: [docs.test, \"*.docs.test\"], headers: { X-Kind: \"a*\" } }, resource: \"docs/{id}\", token: { query: t } }
+      - { name: agent, match: { path: \"/docs/{id}\" }, resource: \"docs/{id}\", token: { header: User-Agent, pattern: 'token\\.(\\d+)' } }
+      - name: rename
+        match: { path: \"/m/{share}/{*rest}\" }
+        fences: [{ resource: \"s/{share}\", token: { cookie: c } }, { resource: \"s/{share}\", path_from: { header: Destination }, token: { header: [T, U] } }]\n";
+    let file = File::with(small("    rules:\n", &format!("    rules:\n{rules}")));
+    for (arguments, words) in [
+        (
+            &["POST", "/b?delete"][..],
+            "bulk: matches, by the path /{bucket}, the query field delete\n|refused (not-allowed): the rule denies",
+        ),
+        (
+            "POST /b".split(' ').collect::<Vec<_>>().as_slice(),
+            "bulk: does not match: the path is /{bucket}, and there is no query field delete\n",
+        ),
+        (
+            &["POST", "/b?delete&Delete"],
+            "bulk: can't be told: a query field that the rule asks for was sent twice|refused (bad-request)",
+        ),
+        (
+            &["PUT", "http://x.docs.test/docs/1?t=5", "-H", "X-Kind: ab"],
+            "here: matches, by the path /docs/{id}, the host docs.test or *.docs.test, the header field X-Kind with \"a*\"|5 (integer), from the query field t",
+        ),
+        (
+            &["PUT", "http://other.test/docs/1", "-H", "User-Agent: x token.5"],
+            "here: does not match: the path is /docs/{id}, and the host other.test is not docs.test or *.docs.test|agent: matches|5 (integer), from a part of User-Agent",
+        ),
+        (
+            &["PUT", "http://docs.test/docs/1", "-H", "X-Kind: b"],
+            "here: does not match: the path is /docs/{id}, and there is no header field X-Kind with \"a*\"|token     none|refused (missing-token)",
+        ),
+        (
+            &[
+                "MOVE",
+                "/m/a/k",
+                "-H",
+                "Destination: /m/b/k",
+                "-H",
+                "Cookie: c=5",
+                "-H",
+                "u: 6",
+            ],
+            "resource  s/a|5 (integer), from the cookie c|resource  s/b|6 (integer), from T or U|compared",
+        ),
+        (
+            &[
+                "PUT",
+                "/m/a/k",
+                "-H",
+                "Cookie: c=5; c=6",
+                "-H",
+                "Destination: /m/b/k",
+            ],
+            "none (the token was sent twice)|refused (malformed-token)",
+        ),
+    ] {
+        let (code, out, err) = file.explain(arguments);
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        for words in words.split('|') {
+            assert!(out.contains(words), "{arguments:?}, {words}:\n{out}");
+        }
+    }
+    let lenient = File::with(small("protocol: http", "paths: lenient"));
+    let (_, out, _) = lenient.explain(&["PUT", "/a//b", "-H", "Fencing-Token: 5"]);
+    assert!(out.contains("bucket/a\n") && out.contains("compared"), "{out}");
+    let (_, out, _) = lenient.explain(&["PUT", "/a%2Fb/c"]);
+    assert!(
+        out.contains("bucket: can't be told: whether the path is"),
+        "{out}"
+    );
 }
 
 #[test]

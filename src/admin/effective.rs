@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::base::{Secret, TokenFormat};
 use crate::config::{Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, Store, Upstream};
 use crate::rules::{
-    Allow, CertPattern, FenceRule, Kinds, Missing, Mode, Policy, Reads, Rule, RuleSet, Unmatched,
+    Action, Allow, Carrier, CertPattern, Conditions, FenceRule, Kinds, Missing, Mode, Paths, Policy, Reads,
+    Rule, RuleSet, TokenSource, Unmatched, ValuePattern,
 };
 
 /// What the admin address tells of the configuration.
@@ -98,16 +99,22 @@ fn listener(listener: &Listener) -> Value {
     let RuleSet {
         rules,
         safe_methods,
+        paths,
         unmatched: Unmatched { reads, writes },
     } = &**rules;
     let errors = match errors {
         Errors::Problem => "problem",
         Errors::S3 => "s3",
     };
+    let paths = match paths {
+        Paths::Strict => "strict",
+        Paths::Lenient => "lenient",
+    };
     json!({
         "name": &**name,
         "bind": bind,
         "protocol": "http",
+        "paths": paths,
         "upstream": upstream(backend),
         "limits": limits(*bounds),
         "upgrades": if *upgrades { "pass" } else { "refuse" },
@@ -166,6 +173,8 @@ fn rule(rule: &Rule) -> Value {
         index: _,
         path,
         methods,
+        conditions,
+        action,
         fences,
         allow,
         missing,
@@ -187,9 +196,14 @@ fn rule(rule: &Rule) -> Value {
         Reads::Raise => "raise",
         Reads::Ignore => "ignore",
     };
+    let action = match action {
+        Action::Fence => "fence",
+        Action::Deny => "deny",
+    };
     json!({
         "name": &**name,
-        "match": { "path": path.as_str(), "methods": methods },
+        "match": matches(path.as_str(), methods.as_deref(), conditions.as_deref()),
+        "action": action,
         "fences": fences.iter().map(fence).collect::<Vec<_>>(),
         "allow": allow.as_ref().map(who),
         "missing": missing,
@@ -200,17 +214,60 @@ fn rule(rule: &Rule) -> Value {
     })
 }
 
+/// Only the conditions that there are.
+fn matches(path: &str, methods: Option<&[Box<str>]>, conditions: Option<&Conditions>) -> Value {
+    let mut matches = json!({ "path": path, "methods": methods });
+    let Some(Conditions {
+        hosts,
+        headers,
+        query,
+    }) = conditions
+    else {
+        return matches;
+    };
+    if !hosts.is_empty() {
+        matches["host"] = hosts.iter().map(|host| host.as_str()).collect();
+    }
+    for (key, pairs) in [("headers", headers), ("query", query)] {
+        if !pairs.is_empty() {
+            matches[key] = pairs.iter().map(pair).collect();
+        }
+    }
+    matches
+}
+
+fn pair((name, value): &(Box<str>, ValuePattern)) -> (String, Value) {
+    (name.to_string(), value.as_str().into())
+}
+
 fn fence(fence: &FenceRule) -> Value {
     let FenceRule {
         resource,
-        header,
+        path_from,
+        token: TokenSource { carrier, pattern },
         format,
         max_step,
     } = fence;
-    json!({
-        "resource": resource.as_str(),
-        "token": { "header": header, "format": format.as_str(), "max_step": max_step },
-    })
+    let (key, name) = match carrier {
+        Carrier::Header(names) => match &**names {
+            [name] => ("header", json!(name)),
+            names => ("header", json!(names)),
+        },
+        Carrier::Query(name) => ("query", json!(name)),
+        Carrier::Cookie(name) => ("cookie", json!(name)),
+    };
+    let mut token = json!({ key: name, "format": format.as_str() });
+    if let Some(step) = max_step {
+        token["max_step"] = json!(step);
+    }
+    if let Some(pattern) = pattern {
+        token["pattern"] = pattern.as_str().into();
+    }
+    let mut fence = json!({ "resource": resource.as_str(), "token": token });
+    if let Some(field) = path_from {
+        fence["path_from"] = json!({ "header": field });
+    }
+    fence
 }
 
 fn who(allow: &Allow) -> Value {
@@ -237,5 +294,49 @@ fn duration(duration: Duration) -> String {
     match duration.as_millis() {
         ms if ms % 1000 == 0 => format!("{}s", ms / 1000),
         ms => format!("{ms}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Effective;
+    use crate::config;
+
+    #[test]
+    fn what_a_rule_matches_and_where_its_tokens_come_from_is_shown_as_it_is_written() {
+        let text = r#"
+version: 1
+listeners:
+  - name: a
+    bind: "127.0.0.1:80"
+    paths: lenient
+    upstream: { url: "http://s" }
+    rules:
+      - { name: no, match: { path: "/{b}", query: { delete: "" } }, action: deny }
+      - name: r
+        match: { path: "/{b}/{*k}", host: a.test, headers: { X-Kind: "o*" } }
+        fences:
+          - { resource: "b/{b}", token: { header: [A, B], pattern: 't=(\d+)' } }
+          - { resource: "b/{b}", path_from: { header: Destination }, token: { cookie: c } }
+          - { resource: q, token: { query: q } }
+"#;
+        let (config, _) = config::parse("f", text, &|_| None).unwrap();
+        let json = Effective::of(&config).json().clone();
+        let listener = &json["listeners"][0];
+        assert_eq!(listener["paths"], "lenient");
+        let [no, rule] = &listener["rules"].as_array().unwrap()[..] else {
+            panic!("{json}");
+        };
+        assert_eq!(no["action"], "deny");
+        assert_eq!(no["match"]["query"]["delete"], "");
+        assert_eq!(rule["action"], "fence");
+        assert_eq!(rule["match"]["host"][0], "a.test");
+        assert_eq!(rule["match"]["headers"]["X-Kind"], "o*");
+        let fences = &rule["fences"];
+        assert_eq!(fences[0]["token"]["header"][1], "B");
+        assert_eq!(fences[0]["token"]["pattern"], r"t=(\d+)");
+        assert_eq!(fences[1]["path_from"]["header"], "Destination");
+        assert_eq!(fences[1]["token"]["cookie"], "c");
+        assert_eq!(fences[2]["token"]["query"], "q");
     }
 }

@@ -2,6 +2,8 @@
 //! client would send it, and asks the very parser and the very rules that judge requests; it knows no marks, so
 //! that a comparison is described and not decided.
 
+mod why;
+
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,11 +11,11 @@ use std::process::ExitCode;
 
 use httparse::Header;
 
-use crate::base::{Reason, TokenFormat};
+use self::why::{came, origin, why};
+use crate::base::Reason;
 use crate::config::{Config, Listener};
 use crate::rules::{
-    FenceRule, Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Sender, Tried,
-    is_field_name,
+    Judgement, Missing, Mode, Policy, Reads, Refusal, Request, Rule, Scratch, Sender, Tried, is_field_name,
 };
 use crate::wire::http1::{
     Framing, HeadError, HeaderStorage, RequestHead, Upgrade, parse_request, write_request_head,
@@ -193,21 +195,26 @@ fn judge(listener: &Listener, sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines
     let mut taken = None;
     for (rule, tried) in rules.trace(&request, &mut scratch) {
         lines.add("rule", &format!("{}: {}", rule.name, why(rule, tried, &request)));
-        if !matches!(tried, Tried::OtherPath | Tried::OtherMethod) {
+        if is_taken(tried) {
             taken = Some(rule);
             break;
         }
     }
     let judgement = rules.judge(&request, &mut scratch);
-    let sources = taken.map_or(&[][..], |rule| {
-        unread_fences(rule, &judgement, scratch.claims().len())
-    });
-    for (index, claim) in scratch.claims().enumerate() {
+    let refused = matches!(judgement, Judgement::Refused(_));
+    for claim in scratch.claims() {
         lines.add("resource", claim.resource);
-        let token = match (claim.token, sources.get(index)) {
-            (Some(token), _) => format!("{} ({})", claim.format.show(token), claim.format.as_str()),
-            (None, Some(fence)) => came(head.fields, fence),
-            (None, None) => "none".into(),
+        let fence = taken.and_then(|rule| rule.fences.get(claim.fence));
+        let token = match (claim.token, fence) {
+            (Some(token), Some(fence)) => format!(
+                "{} ({}){}",
+                claim.format.show(token),
+                claim.format.as_str(),
+                origin(&fence.token)
+            ),
+            // The refusal may have come before its token was read.
+            (None, Some(fence)) if refused => came(&request, fence),
+            (_, _) => "none".into(),
         };
         lines.add("token", &token);
     }
@@ -218,31 +225,15 @@ fn judge(listener: &Listener, sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines
     }
 }
 
-/// The fences of the claims, one each, where the refusal may have come before their tokens were read. Where claims
-/// have been merged, all tokens were read: none is left to look for.
-fn unread_fences<'r>(rule: &'r Rule, judgement: &Judgement<'_>, claims: usize) -> &'r [FenceRule] {
-    match judgement {
-        Judgement::Refused(refusal) if refusal.claim.is_none() || claims == rule.fences.len() => &rule.fences,
-        _ => &[],
-    }
-}
-
-/// What was sent as the token of a fence.
-fn came(fields: &[Header<'_>], fence: &FenceRule) -> String {
-    let sent: Vec<_> = fields
-        .iter()
-        .filter(|field| field.name.eq_ignore_ascii_case(&fence.header))
-        .map(|field| String::from_utf8_lossy(field.value.trim_ascii()))
-        .collect();
-    let format = fence.format.as_str();
-    match &*sent {
-        [] => "none".into(),
-        [one] => match fence.format.parse(one.as_bytes()) {
-            Ok(token) => format!("{} ({format})", fence.format.show(token)),
-            Err(_) if fence.format == TokenFormat::Integer => format!("{one} (not an integer)"),
-            Err(_) => format!("{one} (not a {format} token)"),
-        },
-        several => format!("{} (sent {} times)", several.join(" and "), several.len()),
+/// Whether no later rule is asked.
+fn is_taken(tried: Tried) -> bool {
+    match tried {
+        Tried::Matches | Tried::MethodCase | Tried::Parameters | Tried::Shifted | Tried::Unclear(_) => true,
+        Tried::OtherPath
+        | Tried::OtherMethod
+        | Tried::OtherHost
+        | Tried::OtherHeader(_)
+        | Tried::OtherQuery(_) => false,
     }
 }
 
@@ -271,31 +262,6 @@ fn note_changes(sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines: &mut Lines) 
                 error.detail
             ),
         );
-    }
-}
-
-fn why(rule: &Rule, tried: Tried, request: &Request<'_>) -> String {
-    let (path, method) = (rule.path.as_str(), request.method);
-    let takes = || {
-        rule.methods
-            .iter()
-            .flatten()
-            .map(|m| &**m)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    match tried {
-        Tried::Matches => format!("matches, by the path {path}"),
-        Tried::OtherPath => format!("does not match: the path is not {path}"),
-        Tried::OtherMethod => format!(
-            "does not match: the path is {path}, and {method} is not one of {}",
-            takes()
-        ),
-        Tried::MethodCase => format!(
-            "can't be told: {method} differs from one of {} in letter case only",
-            takes()
-        ),
-        Tried::Parameters => format!("can't be told: the path is {path} only without what follows a ;"),
     }
 }
 

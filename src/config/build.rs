@@ -15,7 +15,7 @@ use super::types::{
 };
 use super::units;
 use crate::base::Secret;
-use crate::rules::{Policy, RuleSet, SAFE_METHODS, Unmatched};
+use crate::rules::{Paths, Policy, RuleSet, SAFE_METHODS, Unmatched};
 
 /// Builds the checked configuration; `None` where a problem was reported.
 pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
@@ -139,7 +139,7 @@ fn listener(
     // The keys below a listener of another protocol are other ones: nothing more can be said about it.
     reader.choice::<Http>(map, "protocol")?;
     let errors = reader.choice(map, "errors");
-    let paths = reader.choice::<Strict>(map, "paths");
+    let paths = reader.choice(map, "paths");
     let upgrades = reader.choice::<Upgrades>(map, "upgrades");
     let upstream = upstream(reader, map);
     let limits = limits(reader, map);
@@ -147,7 +147,6 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
-    let Strict = paths?;
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -161,6 +160,7 @@ fn listener(
         rules: Arc::new(RuleSet {
             rules: rules?,
             safe_methods: safe_methods?,
+            paths: paths?,
             unmatched: unmatched?,
         }),
     })
@@ -325,8 +325,6 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 
 /// Choices of which one word is built.
 struct Http;
-struct Strict;
-
 /// Whether connections may be upgraded.
 enum Upgrades {
     Refuse,
@@ -348,7 +346,7 @@ macro_rules! words {
 pub(super) use words;
 
 words!(Http: "http" => Http);
-words!(Strict: "strict" => Strict);
+words!(Paths: "strict" => Paths::Strict, "lenient" => Paths::Lenient);
 words!(Upgrades: "refuse" => Upgrades::Refuse, "pass" => Upgrades::Pass);
 words!(Errors: "problem" => Errors::Problem, "s3" => Errors::S3);
 words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);

@@ -1,8 +1,8 @@
 //! The configuration: YAML text to checked types, with every problem at once and each at its line and column.
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
-//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`,
-//! `rules.rs` and `allow.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
+//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`, `rules.rs`,
+//! `token.rs` and `allow.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
 
 mod allow;
 mod build;
@@ -13,6 +13,7 @@ mod reader;
 mod rules;
 mod schema;
 mod secret;
+mod token;
 mod tree;
 mod types;
 mod units;

@@ -49,6 +49,14 @@ fn described(key: &Key) -> Value {
     let mut value = match key.kind {
         Kind::Value(what) => scalar(what),
         Kind::Choice(words) | Kind::Partly(words, _) => or_variable(json!({ "enum": words })),
+        Kind::OneOrMore(what) => {
+            let list = json!({ "type": "array", "items": scalar(what), "minItems": 1 });
+            json!({ "anyOf": [scalar(what), list] })
+        }
+        Kind::Pairs(_) => {
+            let value = json!({ "type": ["string", "number", "boolean"] });
+            json!({ "type": "object", "additionalProperties": value, "minProperties": 1 })
+        }
         Kind::Values(what) => json!({ "type": "array", "items": scalar(what), "minItems": 1 }),
         Kind::Section(below) => section(below),
         Kind::Sections(below) => json!({ "type": "array", "items": section(below), "minItems": 1 }),

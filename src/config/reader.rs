@@ -43,6 +43,11 @@ impl<'t> Map<'t> {
         }
     }
 
+    /// Whether the key may stand there.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.section.key(name).is_some()
+    }
+
     /// Where the key stands; where the map does, if it is not there.
     pub(super) fn place_of(&self, name: &str) -> At {
         self.entry(name).map_or(self.at, |e| e.at)
@@ -209,10 +214,76 @@ impl Reader {
         };
         map.entry(name)?;
         let items = self.items(map, name, &format!("a list of {what}"));
+        self.each(&map.path_to(name), items, read)
+    }
+
+    /// The values below a key that holds one or a list of them; `None` where the key is not there or something is
+    /// wrong with it.
+    pub(super) fn one_or_more<T>(
+        &mut self,
+        map: &Map<'_>,
+        name: &str,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<Placed<T>>> {
+        let Kind::OneOrMore(what) = map.key(name).kind else {
+            unreachable!("{name} is one value or more in the schema");
+        };
+        let entry = map.entry(name)?;
+        let path = map.path_to(name);
+        if !matches!(entry.node.value, Value::List(_)) {
+            let value = self.scalar(&entry.node, &path, &format!("one of {what}, or a list"), read)?;
+            let at = entry.node.at;
+            return Some(vec![Placed { at, value }]);
+        }
+        let items = self.items(map, name, &format!("a list of {what}"));
+        self.each(&path, items, read)
+    }
+
+    /// The entries of a map whose keys are the user's; `None` where the key is not there or something is wrong
+    /// with it.
+    pub(super) fn pairs<T>(
+        &mut self,
+        map: &Map<'_>,
+        name: &str,
+        read_key: fn(&str) -> Result<Box<str>, String>,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<(Placed<Box<str>>, T)>> {
+        let Kind::Pairs(what) = map.key(name).kind else {
+            unreachable!("{name} is a map of pairs in the schema");
+        };
+        let entry = map.entry(name)?;
+        let path = map.path_to(name);
+        let entries = match &entry.node.value {
+            Value::Map(entries) if !entries.is_empty() => entries,
+            Value::Bad => return None,
+            other => {
+                let message = format!("{path} must be a map of {what}, and this is {}", describe(other));
+                self.problem(entry.node.at, message);
+                return None;
+            }
+        };
+        let mut pairs = Vec::new();
+        for Entry { key, at, node } in entries {
+            let path = format!("{path}.{key}");
+            let value = self.scalar(node, &path, "one value", read);
+            match (read_key(key), value) {
+                (Ok(key), Some(value)) => pairs.push((Placed { at: *at, value: key }, value)),
+                (Ok(_), None) => {}
+                (Err(message), _) => self.problem(*at, format!("{path}: {message}")),
+            }
+        }
+        (pairs.len() == entries.len()).then_some(pairs)
+    }
+
+    fn each<T>(
+        &mut self,
+        path: &str,
+        items: &[Node],
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<Placed<T>>> {
         let mut values = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let path = format!("{}[{index}]", map.path_to(name));
-            if let Some(value) = self.scalar(item, &path, "one value", read) {
+            if let Some(value) = self.scalar(item, &format!("{path}[{index}]"), "one value", read) {
                 values.push(Placed { at: item.at, value });
             }
         }
@@ -379,6 +450,7 @@ fn describe(value: &Value) -> &'static str {
         Value::Nothing => "empty",
         Value::Text(_) => "a single value",
         Value::List(_) => "a list",
+        Value::Map(entries) if entries.is_empty() => "an empty map",
         Value::Map(_) => "a map",
         Value::Bad => "not readable",
     }

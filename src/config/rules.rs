@@ -5,9 +5,12 @@ use super::allow;
 use super::build::words;
 use super::problem::At;
 use super::reader::{Map, Placed, Reader, Word};
+use super::token;
 use super::units;
 use crate::base::TokenFormat;
-use crate::rules::{FenceRule, Missing, Mode, Pattern, Reads, Rule, Template};
+use crate::rules::{
+    Action, Conditions, FenceRule, HostPattern, Missing, Mode, Pattern, Reads, Rule, Template, ValuePattern,
+};
 
 /// A fence and where its resource is named, for comparing it with all others.
 pub(super) struct Origin {
@@ -76,17 +79,24 @@ fn rule(
     let path = matches.as_ref().and_then(|m| path(reader, m));
     let methods = matches.as_ref().map(|m| methods(reader, m, safe_methods));
     let allow = allow::allow(reader, listener, map);
+    let conditions = matches.as_ref().map(|m| conditions(reader, m));
+    let action = reader.choice(map, "action");
     let missing = reader.choice(map, "missing");
     let mode = reader.choice(map, "mode");
     let reads = reader.choice(map, "reads");
     let drain_timeout = reader.value(map, "drain_timeout", units::duration);
     let fold_case = reader.value(map, "fold_case", units::flag);
-    let fences = fences(reader, map, path.as_ref());
+    let fences = match action? {
+        Action::Fence => fences(reader, map, path.as_ref()),
+        Action::Deny => no_fences(reader, map),
+    };
     let rule = Rule {
         name: name?.into(),
         index,
         path: path?,
         methods: methods??,
+        conditions: conditions??,
+        action: action?,
         fences: fences.iter().flatten().map(|f| f.value.clone()).collect(),
         allow: allow?,
         missing: missing?,
@@ -138,6 +148,59 @@ fn methods(
     Some(Some(methods.into_iter().map(|m| m.value).collect()))
 }
 
+/// What a request must have beside its path. The outer `None` says that a problem was reported.
+#[allow(clippy::option_option)]
+fn conditions(reader: &mut Reader, map: &Map<'_>) -> Option<Option<Box<Conditions>>> {
+    let before = reader.problems.len();
+    let hosts = reader.one_or_more(map, "host", HostPattern::parse);
+    let headers = reader.pairs(map, "headers", units::matched_header, ValuePattern::parse);
+    let query = reader.pairs(map, "query", units::query_name, ValuePattern::parse);
+    check_twins(reader, headers.as_deref().unwrap_or_default());
+    let pairs = |pairs: Option<Vec<(Placed<Box<str>>, ValuePattern)>>| -> Box<[_]> {
+        let pairs = pairs.into_iter().flatten();
+        pairs.map(|(name, value)| (name.value, value)).collect()
+    };
+    let conditions = Conditions {
+        hosts: hosts.into_iter().flatten().map(|host| host.value).collect(),
+        headers: pairs(headers),
+        query: pairs(query),
+    };
+    let some = (!conditions.is_empty()).then(|| Box::new(conditions));
+    (reader.problems.len() == before).then_some(some)
+}
+
+/// Names of header fields know no letter case.
+fn check_twins(reader: &mut Reader, headers: &[(Placed<Box<str>>, ValuePattern)]) {
+    for (index, (second, _)) in headers.iter().enumerate() {
+        let twin = headers[..index]
+            .iter()
+            .find(|(first, _)| first.value.eq_ignore_ascii_case(&second.value));
+        if let Some((first, _)) = twin {
+            let message = format!(
+                "{} stands here again; it is at {} already",
+                second.value, first.at
+            );
+            reader.problem(second.at, message);
+        }
+    }
+}
+
+/// A rule that denies compares nothing.
+fn no_fences(reader: &mut Reader, map: &Map<'_>) -> Option<Vec<Placed<FenceRule>>> {
+    let useless = ["resource", "token", "fences", "missing", "reads", "drain_timeout"];
+    match useless.into_iter().find(|key| map.has(key)) {
+        None => Some(Vec::new()),
+        Some(key) => {
+            let message = format!(
+                "{} says nothing beside action: deny; leave it out",
+                map.path_to(key)
+            );
+            reader.problem(map.place_of(key), message);
+            None
+        }
+    }
+}
+
 fn fences(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<Vec<Placed<FenceRule>>> {
     let single = ["resource", "token"].into_iter().find(|key| map.has(key));
     let several = map.has("fences");
@@ -175,24 +238,33 @@ fn fence(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<P
         reader.missing(map, "token");
         return None;
     }
-    let token = reader.section(map, "token")?;
-    let format = reader.choice(&token, "format");
-    let max_step = allow::max_step(reader, &token, format);
-    if !token.has("header") {
-        reader.missing(&token, "header");
-        return None;
-    }
-    let header = reader.value(&token, "header", units::token_header);
+    let section = reader.section(map, "token")?;
+    let format = reader.choice(&section, "format");
+    let max_step = allow::max_step(reader, &section, format);
+    let token = token::source(reader, &section);
+    let path_from = path_from(reader, map);
     let resource = resource?;
     Some(Placed {
         at: resource.at,
         value: FenceRule {
             resource: resource.value,
-            header: header?,
+            path_from: path_from?,
+            token: token?,
             format: format?,
             max_step: max_step?,
         },
     })
+}
+
+/// The field whose path a fence is named by. The outer `None` says that a problem was reported. A rule's own
+/// `resource` has none.
+#[allow(clippy::option_option)]
+fn path_from(reader: &mut Reader, map: &Map<'_>) -> Option<Option<Box<str>>> {
+    if !map.knows("path_from") || !map.has("path_from") {
+        return Some(None);
+    }
+    let section = reader.section(map, "path_from")?;
+    reader.value(&section, "header", units::path_header).map(Some)
 }
 
 fn resource(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<Placed<Template>> {
@@ -273,4 +345,5 @@ fn check_pair(reader: &mut Reader, first: &Origin, second: &Origin) {
 words!(TokenFormat: "integer" => TokenFormat::Integer, "hex" => TokenFormat::Hex, "pair" => TokenFormat::Pair);
 words!(Missing: "deny" => Missing::Deny, "pass" => Missing::Pass, "pass_until_fenced" => Missing::PassUntilFenced);
 words!(Mode: "enforce" => Mode::Enforce, "observe" => Mode::Observe);
+words!(Action: "fence" => Action::Fence, "deny" => Action::Deny);
 words!(Reads: "raise" => Reads::Raise, "ignore" => Reads::Ignore);

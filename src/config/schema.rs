@@ -3,6 +3,10 @@
 //! `reader.rs` takes defaults, known words and suggestions from here, so that a default is read by the same code
 //! as what a user writes. Keys that are known and not built are refused by name, never ignored.
 
+mod matching;
+
+use matching::{MATCH, PATH_FROM};
+
 /// A map of the configuration.
 pub(super) struct Section {
     /// What it is called in a problem.
@@ -29,6 +33,10 @@ pub(super) enum Kind {
     Partly(&'static [&'static str], &'static [&'static str]),
     /// A list of values, in words.
     Values(&'static str),
+    /// One value or a list of them, in words.
+    OneOrMore(&'static str),
+    /// A map whose keys are the user's, in words.
+    Pairs(&'static str),
     /// A map.
     Section(&'static Section),
     /// A list of maps.
@@ -52,7 +60,7 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, Partly, Sections, Value, Values};
+use Kind::{Anything, Choice, OneOrMore, Partly, Sections, Value, Values};
 use State::{Default, NotBuilt, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {
@@ -389,32 +397,12 @@ pub(super) static RULE: Section = Section {
             Default("false"),
             "true where the backend's names ignore case",
         ),
-        later("action", "what happens to a command"),
-    ],
-};
-
-pub(super) static MATCH: Section = Section {
-    what: "match",
-    keys: &[
         key(
-            "path",
-            Value("a path as \"/{bucket}/{*key}\""),
-            Optional,
-            "the paths; every path if left out",
+            "action",
+            Choice(&["fence", "deny"]),
+            Default("fence"),
+            "deny refuses the writes that it matches",
         ),
-        key(
-            "methods",
-            Values("HTTP methods"),
-            Optional,
-            "the writes; every method that isn't safe if left out",
-        ),
-        later("host", "the hosts"),
-        later("headers", "fields that must be there"),
-        later("query", "query fields that must be there"),
-        later("keys", "the keys of a redis command"),
-        later("commands", "redis commands"),
-        later("undeclared_keys", "redis commands whose keys can't be told"),
-        later("database", "the database of a postgres session"),
     ],
 };
 
@@ -423,9 +411,27 @@ pub(super) static TOKEN: Section = Section {
     keys: &[
         key(
             "header",
-            Value("the name of one header field"),
+            OneOrMore("names of header fields"),
             Optional,
-            "the field that carries the token",
+            "the field that carries the token, or several of which one may come",
+        ),
+        key(
+            "query",
+            Value("the name of a query field"),
+            Optional,
+            "the query field that carries the token",
+        ),
+        key(
+            "cookie",
+            Value("the name of a cookie"),
+            Optional,
+            "the cookie that carries the token",
+        ),
+        key(
+            "pattern",
+            Value("a regular expression"),
+            Optional,
+            "takes the token out of a longer value",
         ),
         key(
             "format",
@@ -433,9 +439,6 @@ pub(super) static TOKEN: Section = Section {
             Default("integer"),
             "how tokens are written",
         ),
-        later("query", "the query field that carries the token"),
-        later("cookie", "the cookie that carries the token"),
-        later("pattern", "takes the token out of a longer value"),
         key(
             "max_step",
             Value("a number"),
@@ -482,7 +485,12 @@ pub(super) static FENCE: Section = Section {
             Required,
             "where the token comes from",
         ),
-        later("path_from", "the field that holds the path to match"),
+        key(
+            "path_from",
+            Kind::Section(&PATH_FROM),
+            Optional,
+            "the field whose path names the resource",
+        ),
     ],
 };
 

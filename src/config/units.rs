@@ -179,8 +179,9 @@ pub(super) fn method(text: &str) -> Result<Box<str>, String> {
 
 /// The name of a field that carries a token.
 pub(super) fn token_header(text: &str) -> Result<Box<str>, String> {
-    if !crate::rules::is_field_name(text) {
-        return Err(format!("{text:?} is not the name of a header field"));
+    header(text)?;
+    if text.eq_ignore_ascii_case("cookie") {
+        return Err("a token in a cookie is named by it: write token: { cookie: NAME }".into());
     }
     if TAKEN.iter().any(|t| t.eq_ignore_ascii_case(text)) {
         return Err(format!(
@@ -189,6 +190,67 @@ pub(super) fn token_header(text: &str) -> Result<Box<str>, String> {
     }
     Ok(text.into())
 }
+
+/// The name of a header field that a rule matches by.
+pub(super) fn matched_header(text: &str) -> Result<Box<str>, String> {
+    let name = header(text)?;
+    if text.eq_ignore_ascii_case("host") {
+        return Err("the host is matched by match.host".into());
+    }
+    if OF_THIS_HOP.iter().any(|t| t.eq_ignore_ascii_case(text)) {
+        return Err(format!(
+            "{text} is about the connection or the framing, and rules can't match by it"
+        ));
+    }
+    Ok(name)
+}
+
+/// The name of a header field that holds a path.
+pub(super) fn path_header(text: &str) -> Result<Box<str>, String> {
+    match token_header(text) {
+        Ok(name) => Ok(name),
+        Err(_) => Err(format!(
+            "{text:?} is not a header field that can hold a path, as Destination"
+        )),
+    }
+}
+
+fn header(text: &str) -> Result<Box<str>, String> {
+    match crate::rules::is_field_name(text) {
+        true => Ok(text.into()),
+        false => Err(format!("{text:?} is not the name of a header field")),
+    }
+}
+
+/// The name of a query field.
+pub(super) fn query_name(text: &str) -> Result<Box<str>, String> {
+    match text.is_empty() || text.chars().any(char::is_control) {
+        true => Err(format!(
+            "{text:?} is not the name of a query field; write it decoded, as it stands before the ="
+        )),
+        false => Ok(text.into()),
+    }
+}
+
+/// The name of a cookie.
+pub(super) fn cookie_name(text: &str) -> Result<Box<str>, String> {
+    match crate::rules::is_field_name(text) {
+        true => Ok(text.into()),
+        false => Err(format!("{text:?} is not the name of a cookie")),
+    }
+}
+
+const OF_THIS_HOP: [&str; 9] = [
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "keep-alive",
+    "proxy-connection",
+    "expect",
+];
 
 const TAKEN: [&str; 14] = [
     "host",

@@ -146,8 +146,11 @@ impl Upload {
                 }
                 Piece::End { consumed, trailers } => {
                     let section = &inbox.filled()[trailers];
-                    if trailer_fields(section).any(|(name, _)| rules.is_token_header(name)) {
-                        return Err(Answer::new(Reason::BadRequest, "a token stands in the trailers"));
+                    if trailer_fields(section).any(|(name, _)| rules.reads_header(name)) {
+                        return Err(Answer::new(
+                            Reason::BadRequest,
+                            "a field that a rule reads stands in the trailers",
+                        ));
                     }
                     if chunked {
                         write_last_chunk(outbox.end(), section);

@@ -9,11 +9,12 @@ use httparse::Header;
 use smallvec::SmallVec;
 
 use super::allow::Sender;
+use super::condition::Told;
 use super::path::{self, Segments};
 use super::pattern::Fit;
 use super::seen::{Seen, look_at_fields};
-use super::template::Sources;
-use super::{FenceRule, Missing, Mode, Policy, Reads, Rule, RuleSet};
+use super::source::Sent;
+use super::{Action, FenceRule, Mode, Policy, Rule, RuleSet};
 use crate::base::{Reason, Token, TokenFormat};
 
 /// A request, as far as rules look at it.
@@ -29,6 +30,15 @@ pub struct Request<'a> {
     pub fields: &'a [Header<'a>],
     /// Who sends it.
     pub from: Sender<'a>,
+}
+
+/// What is asked of a rule: a request, or the same request as if it were for its second place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) request: Request<'a>,
+    pub(super) write: bool,
+    /// The query of the place that is asked about.
+    pub(super) query: Option<&'a str>,
 }
 
 /// What the rules make of a request.
@@ -63,6 +73,8 @@ pub struct Refusal<'r> {
     pub rule: Option<&'r Rule>,
     /// Which claim in the scratch it is about.
     pub claim: Option<usize>,
+    /// Whether the rule is that one can't be told: another could be meant.
+    pub(super) unsure: bool,
 }
 
 impl Refusal<'_> {
@@ -72,7 +84,7 @@ impl Refusal<'_> {
     pub fn binds(&self) -> bool {
         match self.reason {
             Reason::AmbiguousPath | Reason::MethodOverride => true,
-            _ => self.rule.is_none_or(|r| r.mode == Mode::Enforce),
+            _ => self.unsure || self.rule.is_none_or(|r| r.mode == Mode::Enforce),
         }
     }
 }
@@ -88,12 +100,14 @@ pub struct Claim<'s> {
     pub format: TokenFormat,
     /// By how much the token may raise the mark at most.
     pub max_step: Option<u64>,
+    /// Which of the rule's fences it is, from 0.
+    pub fence: usize,
 }
 
 /// Buffers of one connection, used again for each request. After [`RuleSet::judge`] it holds the claims.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    segments: Segments,
+    pub(super) segments: Segments,
     pub(super) destination: Segments,
     pub(super) names: String,
     pub(super) claims: SmallVec<[Held; 2]>,
@@ -102,10 +116,10 @@ pub struct Scratch {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) name: Range<usize>,
-    token: Option<Token>,
-    format: TokenFormat,
-    max_step: Option<u64>,
-    fence: usize,
+    pub(super) token: Option<Token>,
+    pub(super) format: TokenFormat,
+    pub(super) max_step: Option<u64>,
+    pub(super) fence: usize,
 }
 
 impl Scratch {
@@ -126,7 +140,19 @@ impl Scratch {
             token: held.token,
             format: held.format,
             max_step: held.max_step,
+            fence: held.fence,
         }
+    }
+
+    /// Claims the resource whose name starts at `start`.
+    pub(super) fn hold(&mut self, start: usize, index: usize, fence: &FenceRule) {
+        self.claims.push(Held {
+            name: start..self.names.len(),
+            token: None,
+            format: fence.format,
+            max_step: fence.max_step,
+            fence: index,
+        });
     }
 
     fn clear(&mut self) {
@@ -148,95 +174,129 @@ pub enum Tried {
     MethodCase,
     /// The path fits only for a backend that cuts `;…` off a segment.
     Parameters,
+    /// Whether the path fits hangs on what the backend makes of an empty segment or an encoded slash.
+    Shifted,
+    /// Path and method fit, and the host is another.
+    OtherHost,
+    /// They fit, and the header field of this index is not there, or has another value.
+    OtherHeader(usize),
+    /// They fit, and the query field of this index is not there, or has another value.
+    OtherQuery(usize),
+    /// They fit, and whether the rest does can't be told.
+    Unclear(&'static str),
 }
 
 impl RuleSet {
     /// Finds the rule, the resources and the tokens of a request.
     pub fn judge<'r>(&'r self, request: &Request<'_>, scratch: &mut Scratch) -> Judgement<'r> {
         scratch.clear();
-        let write = !self.is_safe(request.method);
-        let (path, query) = split_target(request.target);
+        let (path, asked) = self.ask(request);
+        let write = asked.write;
         let seen = look_at_fields(request.fields);
         if request.target == "*" && !write {
             // `OPTIONS *` asks about the server as a whole: it has no path that a rule could match.
             return refuse_override(&seen, None, true).unwrap_or_else(|| self.unmatched(write));
         }
-        if let Err(detail) = path::read(path, &mut scratch.segments) {
-            return self.judge_ambiguous(request, path, write, detail);
+        if let Err(detail) = path::read(path, self.paths, &mut scratch.segments) {
+            return self.judge_ambiguous(&asked, path, detail);
         }
-        let mut found = None;
-        for rule in &self.rules {
-            match rule.try_on(request.method, write, &scratch.segments) {
-                Tried::OtherPath | Tried::OtherMethod => {}
-                Tried::Matches => {
-                    found = Some(rule);
-                    break;
-                }
-                Tried::MethodCase => return refuse(Reason::BadRequest, METHOD_CASE, Some(rule)),
-                Tried::Parameters => return refuse(Reason::AmbiguousPath, PARAMETERS, Some(rule)),
-            }
-        }
-        let bound = write || found.is_some() || self.has_token(request.fields);
+        let found = match self.find(&asked, &scratch.segments) {
+            Ok(found) => found,
+            Err(refused) => return refused,
+        };
+        let bound = write || found.is_some() || self.has_token(request);
         if let Some(refused) = refuse_override(&seen, found, bound) {
             return refused;
         }
-        match found {
-            Some(rule) if seen.connection && rule.loses_a_field(request.fields) => {
-                refuse(Reason::BadRequest, HOP_BY_HOP, Some(rule))
-            }
-            Some(rule) => {
-                if let Some(done) = rule.name_resources(request, query, write, scratch) {
-                    return done;
-                }
-                if write
-                    && seen.destination
-                    && let Err((reason, detail, rule)) = self.check_destination(request, found, scratch)
-                {
-                    return refuse(reason, detail, rule);
-                }
-                rule.judge(request, write, scratch)
-            }
-            None if write && seen.destination && self.unmatched.writes == Policy::Pass => {
-                match self.check_destination(request, None, scratch) {
+        if seen.connection && bound && self.loses_a_field(request.fields, found) {
+            return refuse(Reason::BadRequest, HOP_BY_HOP, found);
+        }
+        let Some(rule) = found else {
+            if write && seen.destination && self.unmatched.writes == Policy::Pass {
+                return match self.check_places(&asked, None, true, scratch) {
                     Ok(()) => self.unmatched(write),
                     Err((reason, detail, rule)) => refuse(reason, detail, rule),
-                }
+                };
             }
-            None => self.unmatched(write),
+            return self.unmatched(write);
+        };
+        if rule.action == Action::Deny {
+            return refuse(Reason::NotAllowed, DENIED, Some(rule));
         }
+        if let Some(done) = rule.name_resources(&asked, scratch) {
+            return done;
+        }
+        if write
+            && (seen.destination || rule.has_second_place())
+            && let Err((reason, detail, rule)) =
+                self.check_places(&asked, Some(rule), seen.destination, scratch)
+        {
+            return refuse(reason, detail, rule);
+        }
+        rule.judge(&asked, scratch)
     }
 
     /// How each rule and a request go together, in order; empty where the path is ambiguous. For people.
     pub fn trace(&self, request: &Request<'_>, scratch: &mut Scratch) -> Vec<(&Rule, Tried)> {
-        let write = !self.is_safe(request.method);
-        let (path, _) = split_target(request.target);
-        if path::read(path, &mut scratch.segments).is_err() {
+        let (path, asked) = self.ask(request);
+        if path::read(path, self.paths, &mut scratch.segments).is_err() {
             return Vec::new();
         }
         let segments = &scratch.segments;
         self.rules
             .iter()
-            .map(|rule| (rule, rule.try_on(request.method, write, segments)))
+            .map(|rule| (rule, rule.try_on(&asked, segments)))
             .collect()
+    }
+
+    fn ask<'a>(&self, request: &Request<'a>) -> (&'a str, Asked<'a>) {
+        let (path, query) = split_target(request.target);
+        let asked = Asked {
+            request: *request,
+            write: !self.is_safe(request.method),
+            query,
+        };
+        (path, asked)
+    }
+
+    /// The first rule that takes the request.
+    fn find<'r>(&'r self, asked: &Asked<'_>, segments: &Segments) -> Result<Option<&'r Rule>, Judgement<'r>> {
+        for rule in &self.rules {
+            let (reason, detail) = match rule.try_on(asked, segments) {
+                Tried::Matches => return Ok(Some(rule)),
+                Tried::OtherPath
+                | Tried::OtherMethod
+                | Tried::OtherHost
+                | Tried::OtherHeader(_)
+                | Tried::OtherQuery(_) => continue,
+                Tried::MethodCase => (Reason::BadRequest, METHOD_CASE),
+                Tried::Parameters => (Reason::AmbiguousPath, PARAMETERS),
+                Tried::Shifted => (Reason::AmbiguousPath, SHIFTED),
+                Tried::Unclear(detail) => (Reason::BadRequest, detail),
+            };
+            return Err(Judgement::Refused(Refusal {
+                reason,
+                detail,
+                rule: Some(rule),
+                claim: None,
+                unsure: true,
+            }));
+        }
+        Ok(None)
     }
 
     /// An ambiguous path: refused for a write; for a read where it carries a token, or where a rule could be
     /// meant. What is left is a read that no rule could ever compare.
-    fn judge_ambiguous(
-        &self,
-        request: &Request<'_>,
-        path: &str,
-        write: bool,
-        detail: &'static str,
-    ) -> Judgement<'_> {
+    fn judge_ambiguous(&self, asked: &Asked<'_>, path: &str, detail: &'static str) -> Judgement<'_> {
         let refused = refuse(Reason::AmbiguousPath, detail, None);
-        if write || self.has_token(request.fields) {
+        if asked.write || self.has_token(&asked.request) {
             return refused;
         }
         let meant = |reading: &Vec<String>, rule: &Rule| {
-            rule.path.fit(reading.len(), |i| &reading[i], rule.fold_case) != Fit::No
+            let fit = rule.path.fit_firm(reading.len(), |i| &reading[i], rule.fold_case);
+            fit != Fit::No && rule.takes_reads() && matches!(rule.told(asked), Told::Yes | Told::Unclear(_))
         };
-        let readings = path::lenient(path);
+        let readings = path::readings(path);
         if self
             .rules
             .iter()
@@ -244,11 +304,28 @@ impl RuleSet {
         {
             return refused;
         }
-        refuse_override(&look_at_fields(request.fields), None, false).unwrap_or_else(|| self.unmatched(write))
+        refuse_override(&look_at_fields(asked.request.fields), None, false)
+            .unwrap_or_else(|| self.unmatched(false))
     }
 
-    fn has_token(&self, fields: &[Header<'_>]) -> bool {
-        fields.iter().any(|f| self.is_token_header(f.name))
+    /// Whether the request carries the token of some rule.
+    fn has_token(&self, request: &Request<'_>) -> bool {
+        let mut fences = self.rules.iter().flat_map(|rule| &rule.fences);
+        fences.any(|fence| fence.token.look(request) != Sent::Nothing)
+    }
+
+    /// Whether `Connection` names a field that some rule matches by, or that this rule reads: the backend would
+    /// never see it.
+    fn loses_a_field(&self, fields: &[Header<'_>], found: Option<&Rule>) -> bool {
+        fields
+            .iter()
+            .filter(|f| f.name.eq_ignore_ascii_case("connection"))
+            .flat_map(|f| f.value.split(|b| *b == b','))
+            .filter_map(|name| std::str::from_utf8(name.trim_ascii()).ok())
+            .any(|name| {
+                found.is_some_and(|rule| rule.reads_header(name))
+                    || self.rules.iter().any(|rule| rule.matches_by_header(name))
+            })
     }
 
     fn unmatched(&self, write: bool) -> Judgement<'_> {
@@ -266,188 +343,53 @@ impl RuleSet {
 }
 
 impl Rule {
-    pub(super) fn try_on(&self, method: &str, write: bool, segments: &Segments) -> Tried {
-        let fit = self
-            .path
-            .fit(segments.count(), |i| segments.at(i), self.fold_case);
+    pub(super) fn try_on(&self, asked: &Asked<'_>, segments: &Segments) -> Tried {
+        let fit = self.path.fit(segments, self.fold_case);
         if fit == Fit::No {
             return Tried::OtherPath;
         }
-        if let (true, Some(methods)) = (write, &self.methods)
-            && !methods.iter().any(|m| **m == *method)
-        {
-            let other_case = methods.iter().any(|m| m.eq_ignore_ascii_case(method));
-            return if other_case {
-                Tried::MethodCase
-            } else {
-                Tried::OtherMethod
+        let method = self.takes_method(asked);
+        if method == Tried::OtherMethod {
+            return method;
+        }
+        let told = self.told(asked);
+        match (told, method, fit) {
+            (Told::OtherHost, _, _) => Tried::OtherHost,
+            (Told::OtherHeader(index), _, _) => Tried::OtherHeader(index),
+            (Told::OtherQuery(index), _, _) => Tried::OtherQuery(index),
+            (_, Tried::MethodCase, _) => Tried::MethodCase,
+            (_, _, Fit::WithoutParameters) => Tried::Parameters,
+            (_, _, Fit::Shifted) => Tried::Shifted,
+            (Told::Unclear(detail), _, _) => Tried::Unclear(detail),
+            (Told::Yes, _, Fit::Yes | Fit::No) => Tried::Matches,
+        }
+    }
+
+    fn takes_method(&self, asked: &Asked<'_>) -> Tried {
+        if !asked.write {
+            return match self.takes_reads() {
+                true => Tried::Matches,
+                false => Tried::OtherMethod,
             };
         }
-        match fit {
-            Fit::WithoutParameters => Tried::Parameters,
-            Fit::Yes | Fit::No => Tried::Matches,
-        }
-    }
-
-    /// Whether `Connection` names a field that this rule reads: the backend would never see it.
-    fn loses_a_field(&self, fields: &[Header<'_>]) -> bool {
-        fields
-            .iter()
-            .filter(|f| f.name.eq_ignore_ascii_case("connection"))
-            .flat_map(|f| f.value.split(|b| *b == b','))
-            .filter_map(|name| std::str::from_utf8(name.trim_ascii()).ok())
-            .any(|name| {
-                self.is_token_header(name) || self.fences.iter().any(|f| f.resource.uses_header(name))
-            })
-    }
-
-    /// Names the resource of each fence; `Some` where the request is judged by that already.
-    fn name_resources<'r>(
-        &'r self,
-        request: &Request<'_>,
-        query: Option<&str>,
-        write: bool,
-        scratch: &mut Scratch,
-    ) -> Option<Judgement<'r>> {
-        let tokenless = |fence: &FenceRule| {
-            !request
-                .fields
-                .iter()
-                .any(|f| f.name.eq_ignore_ascii_case(&fence.header))
+        let Some(methods) = &self.methods else {
+            return Tried::Matches;
         };
-        if !write && (self.reads == Reads::Ignore || self.fences.iter().all(tokenless)) {
-            return Some(Judgement::Pass {
-                rule: Some(self),
-                write,
-            });
-        }
-        for (index, fence) in self.fences.iter().enumerate() {
-            let sources = Sources {
-                segments: &scratch.segments,
-                query,
-                host: request.host,
-                fields: request.fields,
-            };
-            let start = scratch.names.len();
-            if let Err((reason, detail)) = fence.resource.fill(&sources, self.fold_case, &mut scratch.names) {
-                scratch.names.truncate(start);
-                return Some(refuse(reason, detail, Some(self)));
-            }
-            let held = Held {
-                name: start..scratch.names.len(),
-                token: None,
-                format: fence.format,
-                max_step: fence.max_step,
-                fence: index,
-            };
-            scratch.claims.push(held);
-        }
-        None
-    }
-
-    /// Reads the tokens of the resources that are named.
-    fn judge<'r>(&'r self, request: &Request<'_>, write: bool, scratch: &mut Scratch) -> Judgement<'r> {
-        let read = self.read_tokens(request.fields, write, scratch);
-        match read.and_then(|()| self.check_sender(&request.from, scratch)) {
-            Ok(()) => Judgement::Fenced { rule: self, write },
-            Err((reason, detail, claim)) => Judgement::Refused(Refusal {
-                reason,
-                detail,
-                rule: Some(self),
-                claim: Some(claim),
-            }),
+        let method = asked.request.method;
+        if methods.iter().any(|m| **m == *method) {
+            Tried::Matches
+        } else if methods.iter().any(|m| m.eq_ignore_ascii_case(method)) {
+            Tried::MethodCase
+        } else {
+            Tried::OtherMethod
         }
     }
 
-    /// Gives each claim its token, and leaves each resource in once.
-    fn read_tokens(
-        &self,
-        fields: &[Header<'_>],
-        write: bool,
-        scratch: &mut Scratch,
-    ) -> Result<(), (Reason, &'static str, usize)> {
-        for index in 0..scratch.claims.len() {
-            let fence = &self.fences[scratch.claims[index].fence];
-            let token = read_token(fields, fence).map_err(|(reason, detail)| (reason, detail, index))?;
-            if token.is_none() && write && self.missing == Missing::Deny {
-                return Err((Reason::MissingToken, MISSING, index));
-            }
-            scratch.claims[index].token = token;
+    fn told(&self, asked: &Asked<'_>) -> Told {
+        match &self.conditions {
+            None => Told::Yes,
+            Some(conditions) => conditions.ask(asked, self.fold_case),
         }
-        if !write {
-            scratch.claims.retain(|held| held.token.is_some());
-        }
-        if scratch.claims.len() > 1 {
-            self.merge(scratch)?;
-        }
-        Ok(())
-    }
-
-    /// A resource named twice counts once.
-    fn merge(&self, scratch: &mut Scratch) -> Result<(), (Reason, &'static str, usize)> {
-        let mut index = 1;
-        while index < scratch.claims.len() {
-            let name = |held: &Held| &scratch.names[held.name.clone()];
-            let twin = scratch.claims[..index]
-                .iter()
-                .position(|h| name(h) == name(&scratch.claims[index]));
-            let Some(twin) = twin else {
-                index += 1;
-                continue;
-            };
-            let (first, second) = (&scratch.claims[twin], &scratch.claims[index]);
-            let token = match (first.token, second.token) {
-                (Some(a), Some(b)) if a != b || first.format != second.format => {
-                    return Err((Reason::BadRequest, TWO_TOKENS, index));
-                }
-                // The one token fences the resource, and then the other place lacks its own.
-                (Some(_), None) | (None, Some(_)) if self.missing == Missing::PassUntilFenced => {
-                    return Err((Reason::MissingToken, MISSING, index));
-                }
-                (a, b) => a.or(b),
-            };
-            let format = if first.token.is_some() {
-                first.format
-            } else {
-                second.format
-            };
-            let max_step = match (first.max_step, second.max_step) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            scratch.claims.remove(index);
-            scratch.claims[twin].max_step = max_step;
-            scratch.claims[twin].token = token;
-            scratch.claims[twin].format = format;
-        }
-        Ok(())
-    }
-}
-
-/// Reads a fence's token: `None` where no field of that name came.
-fn read_token(fields: &[Header<'_>], fence: &FenceRule) -> Result<Option<Token>, (Reason, &'static str)> {
-    let mut found = fields
-        .iter()
-        .filter(|f| f.name.eq_ignore_ascii_case(&fence.header));
-    let Some(first) = found.next() else {
-        return Ok(None);
-    };
-    if found.next().is_some() {
-        return Err((Reason::MalformedToken, "the token was sent twice"));
-    }
-    match fence.format.parse(first.value) {
-        Ok(token) => Ok(Some(token)),
-        Err(_) => Err((Reason::MalformedToken, malformed(fence.format))),
-    }
-}
-
-fn malformed(format: TokenFormat) -> &'static str {
-    match format {
-        TokenFormat::Integer => {
-            "the token is not one integer from 0 to 18446744073709551615, without leading zeros"
-        }
-        TokenFormat::Hex => "the token is not one number of 1 to 16 hex digits",
-        TokenFormat::Pair => "the token is not one pair EPOCH.COUNTER of integers",
     }
 }
 
@@ -467,12 +409,13 @@ fn refuse_override<'r>(seen: &Seen, rule: Option<&'r Rule>, bound: bool) -> Opti
     (seen.path_override && bound).then(|| refuse(Reason::AmbiguousPath, OTHER_PATH, rule))
 }
 
-fn refuse<'r>(reason: Reason, detail: &'static str, rule: Option<&'r Rule>) -> Judgement<'r> {
+pub(super) fn refuse<'r>(reason: Reason, detail: &'static str, rule: Option<&'r Rule>) -> Judgement<'r> {
     Judgement::Refused(Refusal {
         reason,
         detail,
         rule,
         claim: None,
+        unsure: false,
     })
 }
 
@@ -482,5 +425,5 @@ const PARAMETERS: &str = "a segment has a ; and without what follows it the rule
 const OVERRIDE: &str = "a field asks the backend to take another method";
 const OTHER_PATH: &str = "a field asks the backend to take another path";
 const HOP_BY_HOP: &str = "Connection names a field that the rule reads";
-const MISSING: &str = "the rule wants a token and none came";
-const TWO_TOKENS: &str = "one resource is named twice, with two different tokens";
+const SHIFTED: &str = "an empty segment or an encoded slash stands where it decides whether a rule matches";
+const DENIED: &str = "the rule denies this write";

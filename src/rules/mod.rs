@@ -9,13 +9,18 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 mod allow;
+mod claims;
+mod condition;
 mod destination;
 mod fold;
+mod host;
 mod judge;
 mod kinds;
 mod path;
 mod pattern;
+mod query;
 mod seen;
+mod source;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -24,9 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use allow::{Allow, CertPattern, Sender};
+pub use condition::{Conditions, HostPattern, ValuePattern};
 pub use judge::{Claim, Judgement, Refusal, Request, Scratch, Tried};
 pub use kinds::{Kinds, Misfits, OtherKind};
 pub use pattern::Pattern;
+pub use source::{Carrier, Sent, TokenPattern, TokenSource};
 pub use template::{Template, is_field_name};
 
 use crate::base::TokenFormat;
@@ -38,8 +45,19 @@ pub struct RuleSet {
     pub rules: Box<[Rule]>,
     /// The methods that only read. Every other one is a write.
     pub safe_methods: Box<[Box<str>]>,
+    /// Which paths are taken.
+    pub paths: Paths,
     /// What happens where no rule matches.
     pub unmatched: Unmatched,
+}
+
+/// Which paths are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paths {
+    /// Only those that every backend reads alike.
+    Strict,
+    /// Also those with empty segments and encoded slashes where no rule looks.
+    Lenient,
 }
 
 /// What happens to requests that no rule matches.
@@ -71,7 +89,11 @@ pub struct Rule {
     pub path: Pattern,
     /// The writes that it takes; `None` takes every method that isn't safe.
     pub methods: Option<Box<[Box<str>]>>,
-    /// What it compares: at least one.
+    /// What else it asks of a request.
+    pub conditions: Option<Box<Conditions>>,
+    /// Whether it fences or denies.
+    pub action: Action,
+    /// What it compares: at least one, unless it denies.
     pub fences: Box<[FenceRule]>,
     /// Who may present tokens; everybody where there is none.
     pub allow: Option<Allow>,
@@ -92,12 +114,23 @@ pub struct Rule {
 pub struct FenceRule {
     /// How the resource is named.
     pub resource: Template,
-    /// The field that carries the token, as the configuration writes it.
-    pub header: Box<str>,
+    /// The field whose path the resource is named by, instead of the request's own.
+    pub path_from: Option<Box<str>>,
+    /// Where the token comes from.
+    pub token: TokenSource,
     /// How its tokens are written.
     pub format: TokenFormat,
     /// By how much a token may raise the mark at most; `None` where that is not bounded.
     pub max_step: Option<u64>,
+}
+
+/// What a rule does with the writes that it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// It compares their tokens.
+    Fence,
+    /// It refuses them.
+    Deny,
 }
 
 /// What happens to a write that carries no token.
@@ -139,15 +172,18 @@ impl RuleSet {
         self.safe_methods.iter().any(|m| **m == *method)
     }
 
-    /// Whether a field of this name carries the token of some rule.
+    /// Whether some rule reads a header field of this name: its token, what it matches by, or a part of a name.
     #[must_use]
-    pub fn is_token_header(&self, name: &str) -> bool {
-        self.rules.iter().any(|r| r.is_token_header(name))
+    pub fn reads_header(&self, name: &str) -> bool {
+        self.rules
+            .iter()
+            .any(|r| r.reads_header(name) || r.matches_by_header(name))
     }
 }
 
 impl Rule {
-    /// Whether every request that `later` takes is taken by this rule too, so that `later` never matches.
+    /// Whether every request that `later` takes is taken by this rule too, or refused, so that `later` never
+    /// matches.
     #[must_use]
     pub fn covers(&self, later: &Rule) -> bool {
         let methods = match (&self.methods, &later.methods) {
@@ -155,12 +191,42 @@ impl Rule {
             (Some(_), None) => false,
             (Some(mine), Some(theirs)) => theirs.iter().all(|m| mine.contains(m)),
         };
-        methods && (self.fold_case || !later.fold_case) && self.path.covers(&later.path)
+        let conditions = match (&self.conditions, &later.conditions) {
+            (None, _) => true,
+            (Some(mine), None) => mine.is_empty(),
+            (Some(mine), Some(theirs)) => mine.cover(theirs),
+        };
+        let reads = self.takes_reads() || !later.takes_reads();
+        methods
+            && conditions
+            && reads
+            && (self.fold_case || !later.fold_case)
+            && self.path.covers(&later.path)
     }
 
-    /// Whether a field of this name carries one of this rule's tokens.
+    /// Whether reads fall under it. Those go past a rule that would compare none: one that denies, or that fences
+    /// second places alone, which reads don't have. So a later rule can compare them.
     #[must_use]
-    pub fn is_token_header(&self, name: &str) -> bool {
-        self.fences.iter().any(|f| f.header.eq_ignore_ascii_case(name))
+    pub fn takes_reads(&self) -> bool {
+        self.fences.iter().any(|f| f.path_from.is_none())
+    }
+
+    /// Whether this rule, once it matches, reads a header field of this name.
+    fn reads_header(&self, name: &str) -> bool {
+        self.fences.iter().any(|f| {
+            f.token.reads_header(name)
+                || f.resource.uses_header(name)
+                || f.path_from
+                    .as_ref()
+                    .is_some_and(|from| from.eq_ignore_ascii_case(name))
+        })
+    }
+
+    fn matches_by_header(&self, name: &str) -> bool {
+        self.conditions.as_ref().is_some_and(|c| c.reads_header(name))
+    }
+
+    fn has_second_place(&self) -> bool {
+        self.fences.iter().any(|f| f.path_from.is_some())
     }
 }

@@ -4,6 +4,7 @@
 //! here decodes or judges a path (`path.rs` does). Called by `config/` (to read) and by `judge.rs` (to match).
 
 use super::fold::folds_to_same;
+use super::path::{Segments, Tail};
 
 /// A path pattern as the configuration writes it.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub(super) enum Fit {
     No,
     /// It matches only where the backend cuts `;…` off a segment, as some do.
     WithoutParameters,
+    /// Whether it matches hangs on what the backend makes of an empty segment or an encoded slash.
+    Shifted,
 }
 
 impl Pattern {
@@ -123,8 +126,17 @@ impl Pattern {
                 .all(|(m, t)| *m == Segment::Capture || m == t)
     }
 
-    /// Compares the pattern with the decoded segments of a path.
-    pub(super) fn fit<'p>(&self, count: usize, at: impl Fn(usize) -> &'p str, fold_case: bool) -> Fit {
+    /// Compares the pattern with a path.
+    pub(super) fn fit(&self, segments: &Segments, fold_case: bool) -> Fit {
+        let at = |i: usize| segments.at(i);
+        match segments.tail() {
+            None => self.fit_firm(segments.count(), at, fold_case),
+            Some(tail) => self.fit_loose(segments.count(), tail, at, fold_case),
+        }
+    }
+
+    /// Compares the pattern with decoded segments that are all there is.
+    pub(super) fn fit_firm<'p>(&self, count: usize, at: impl Fn(usize) -> &'p str, fold_case: bool) -> Fit {
         let wanted = self.segments.len();
         if self.any {
             return Fit::Yes;
@@ -132,8 +144,29 @@ impl Pattern {
         if count < wanted || (count > wanted && !self.rest) {
             return Fit::No;
         }
+        self.fit_literals(wanted, at, fold_case)
+    }
+
+    /// Compares the pattern with `firm` segments and a tail: see `path.rs` for why each answer is every backend's.
+    fn fit_loose<'p>(&self, firm: usize, tail: Tail, at: impl Fn(usize) -> &'p str, fold_case: bool) -> Fit {
+        if self.any {
+            return Fit::Yes;
+        }
+        let wanted = self.segments.len();
+        let (least, most) = (firm + tail.least, firm + tail.most);
+        let fit = self.fit_literals(wanted.min(firm), at, fold_case);
+        if fit == Fit::No || most < wanted || (!self.rest && least > wanted) {
+            return Fit::No;
+        }
+        if self.rest && firm + 1 >= wanted && least >= wanted {
+            return fit;
+        }
+        Fit::Shifted
+    }
+
+    fn fit_literals<'p>(&self, count: usize, at: impl Fn(usize) -> &'p str, fold_case: bool) -> Fit {
         let mut fit = Fit::Yes;
-        for (i, segment) in self.segments.iter().enumerate() {
+        for (i, segment) in self.segments[..count].iter().enumerate() {
             let Segment::Literal(literal) = segment else {
                 continue;
             };

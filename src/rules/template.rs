@@ -10,8 +10,10 @@
 use httparse::Header;
 
 use super::fold::{fold, folded};
-use super::path::{Segments, unhex};
+use super::host::{self, Host};
+use super::path::Segments;
 use super::pattern::Pattern;
+use super::query::{Plus, decode, same_key};
 use crate::base::Reason;
 use crate::base::field::same_variable;
 
@@ -112,7 +114,7 @@ impl Template {
             match part {
                 Part::Text(text) => into.push_str(text),
                 Part::Capture { segment, rest } => into.push_str(captured(from.segments, *segment, *rest)?),
-                Part::Host => push_host(from.host, into)?,
+                Part::Host => push_host(from, into)?,
                 Part::Header(name) => push_header(from.fields, name, into)?,
                 Part::Query(name) => push_query(from.query.unwrap_or(""), name, into)?,
             }
@@ -202,10 +204,15 @@ pub fn is_field_name(name: &str) -> bool {
 }
 
 fn captured(segments: &Segments, segment: usize, rest: bool) -> Result<&str, Unnamed> {
-    let text = if rest {
+    let text = if !rest {
+        segments.at(segment)
+    } else if segments.tail().is_none() {
         segments.from(segment)
     } else {
-        segments.at(segment)
+        return Err((
+            Reason::AmbiguousPath,
+            "the part of the path that names the resource has an empty segment or an encoded slash",
+        ));
     };
     if memchr::memchr(b';', text.as_bytes()).is_some() {
         return Err((Reason::AmbiguousPath, "a segment that names the resource has a ;"));
@@ -214,24 +221,18 @@ fn captured(segments: &Segments, segment: usize, rest: bool) -> Result<&str, Unn
 }
 
 /// The host without its port and final dot, in lower case: one host has one name.
-fn push_host(host: &str, into: &mut String) -> Result<(), Unnamed> {
-    let bad = (
+fn push_host(from: &Sources<'_>, into: &mut String) -> Result<(), Unnamed> {
+    let host = Host::read(from.host).ok_or((
         Reason::BadRequest,
         "the rule names its resource by the host, and this one can't be read",
-    );
-    let name = if host.starts_with('[') {
-        &host[..=host.find(']').ok_or(bad)?]
-    } else {
-        host.split(':').next().unwrap_or("")
-    };
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let sound = name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-._[:]".contains(&b));
-    if name.is_empty() || !sound {
-        return Err(bad);
+    ))?;
+    if host::others(from.fields).any(|other| other.is_none_or(|other| !other.same_name(&host))) {
+        return Err((
+            Reason::AmbiguousPath,
+            "the rule names its resource by the host, and a field names another host than Host does",
+        ));
     }
-    into.extend(name.chars().map(|c| c.to_ascii_lowercase()));
+    host.push(into);
     Ok(())
 }
 
@@ -295,49 +296,12 @@ fn push_query(query: &str, name: &str, into: &mut String) -> Result<(), Unnamed>
     Ok(())
 }
 
-/// Whether some backend could take a query field for another: letter case is ignored by some; others read `id[]`,
-/// `id[x]` and `[id]` as `id`, cut a name at a NUL, drop spaces at its ends, or make `_` of a dot, a space and `[`.
-fn same_key(key: &str, name: &str) -> bool {
-    let whole = |text: &'_ str| text.find('\0').unwrap_or(text.len());
-    let (key, name) = (&key[..whole(key)], &name[..whole(name)]);
-    same_plain(key.trim(), name.trim()) || same_plain(without_brackets(key), without_brackets(name))
-}
-
-fn without_brackets(text: &str) -> &str {
-    const BRACKETS: [char; 2] = ['[', ']'];
-    let text = text.trim().trim_start_matches(BRACKETS);
-    text[..text.find(BRACKETS).unwrap_or(text.len())].trim()
-}
-
-fn same_plain(a: &str, b: &str) -> bool {
-    let plain = |c: char| match c {
-        ' ' | '.' | '[' => '_',
-        c => c.to_ascii_lowercase(),
-    };
-    a.chars().map(plain).eq(b.chars().map(plain))
-}
-
 /// Percent-decodes a part of a query. A `+` is refused: to some backends it is a space.
 fn decode_query(text: &str) -> Result<std::borrow::Cow<'_, str>, Unnamed> {
-    const BAD: Unnamed = (
+    decode(text, Plus::Refused).ok_or((
         Reason::AmbiguousPath,
         "the query names the resource and has a bad encoding, or a + that should be %20 or %2B",
-    );
-    if !text.contains(['%', '+']) {
-        return Ok(text.into());
-    }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let (byte, tail) = match (first, tail) {
-            (b'%', [high, low, tail @ ..]) => (unhex(*high, *low).ok_or(BAD)?, tail),
-            (b'%' | b'+', _) => return Err(BAD),
-            (byte, tail) => (*byte, tail),
-        };
-        decoded.push(byte);
-        rest = tail;
-    }
-    String::from_utf8(decoded).map(Into::into).map_err(|_| BAD)
+    ))
 }
 
 /// Refuses values that a backend could take for another name: those that a path could not have either.

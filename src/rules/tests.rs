@@ -1,20 +1,26 @@
 //! The rules against whole requests: which are fenced and under which name, which pass, which are refused.
 
 use std::net::{IpAddr, Ipv4Addr};
+mod conditions;
+mod lenient;
+mod places;
+mod tokens;
+
 use std::time::Duration;
 
 use httparse::Header;
 
 use super::{
-    FenceRule, Judgement, Missing, Mode, Pattern, Policy, Reads, Request, Rule, RuleSet, SAFE_METHODS,
-    Scratch, Sender, Template, Tried, Unmatched,
+    Action, FenceRule, Judgement, Missing, Mode, Paths, Pattern, Policy, Reads, Request, Rule, RuleSet,
+    SAFE_METHODS, Scratch, Sender, Template, TokenSource, Tried, Unmatched,
 };
 use crate::base::{Reason, Token, TokenFormat};
 
 fn fence(resource: &str, header: &str, format: TokenFormat, path: &Pattern) -> FenceRule {
     FenceRule {
         resource: Template::parse(resource, path).unwrap(),
-        header: header.into(),
+        path_from: None,
+        token: TokenSource::header(header),
         format,
         max_step: None,
     }
@@ -34,6 +40,8 @@ pub(super) fn rule(path: &str, resource: &str) -> Rule {
         path,
         methods: None,
         allow: None,
+        conditions: None,
+        action: Action::Fence,
         missing: Missing::Deny,
         mode: Mode::Enforce,
         reads: Reads::Raise,
@@ -46,6 +54,7 @@ pub(super) fn set(rules: Vec<Rule>) -> RuleSet {
     RuleSet {
         rules: rules.into(),
         safe_methods: SAFE_METHODS.map(Box::from).into(),
+        paths: Paths::Strict,
         unmatched: Unmatched {
             reads: Policy::Pass,
             writes: Policy::Deny,
@@ -62,6 +71,10 @@ fn example() -> RuleSet {
 }
 
 fn ask(rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> String {
+    ask_at("Store.test:8080", rules, method, target, fields)
+}
+
+fn ask_at(host: &str, rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> String {
     let fields: Vec<Header<'_>> = fields
         .iter()
         .map(|(name, value)| Header {
@@ -72,7 +85,7 @@ fn ask(rules: &RuleSet, method: &str, target: &str, fields: &[(&str, &str)]) -> 
     let request = Request {
         method,
         target,
-        host: "Store.test:8080",
+        host,
         fields: &fields,
         from: FROM,
     };

@@ -54,7 +54,10 @@ impl<'k> Exchange<'_, 'k> {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Blocked,
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                let answer = Answer::new(Reason::BadRequest, "a token stands in the trailers");
+                let answer = Answer::new(
+                    Reason::BadRequest,
+                    "a field that a rule reads stands in the trailers",
+                );
                 return Step::End(self.fail(answer));
             }
             Err(_) => return Step::End(self.client_left()),

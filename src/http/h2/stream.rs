@@ -266,7 +266,7 @@ impl Up {
 
     fn has_token(&self, trailers: Option<&HeaderMap>) -> bool {
         let rules = &self.gate.listener.rules;
-        trailers.is_some_and(|map| map.keys().any(|name| rules.is_token_header(name.as_str())))
+        trailers.is_some_and(|map| map.keys().any(|name| rules.reads_header(name.as_str())))
     }
 
     /// The body is through. Trailers go with chunks; behind a length HTTP/1.1 has no place for them, and they are left
