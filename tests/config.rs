@@ -1210,4 +1210,9 @@ fn explain_asks_whether_this_client_may_present_tokens() {
     );
     assert!(said("10.1.2.3").contains("compared"), "{}", said("10.1.2.3"));
     assert!(said("::ffff:10.1.2.3").contains("compared"));
+    assert!(
+        said("10.1.2.3").contains("from      10.1.2.3 (--from"),
+        "{}",
+        said("10.1.2.3")
+    );
 }

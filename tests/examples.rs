@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use fencegate::config::{self, Config};
-use fencegate::rules::{Judgement, Mode, Request, Scratch};
+use fencegate::rules::{Judgement, Mode, Request, Scratch, Sender};
 use httparse::Header;
 
 fn example(name: &str) -> Config {
@@ -34,6 +34,7 @@ fn ask(config: &Config, line: &str) -> String {
         target,
         host: "store.test",
         fields: &fields,
+        from: Sender::at(std::net::Ipv4Addr::LOCALHOST.into()),
     };
     let rules = &config.listeners[0].rules;
     let mut scratch = Scratch::default();

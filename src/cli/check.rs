@@ -1,4 +1,5 @@
-//! `fencegate check`: is the configuration fine, and what is worth a warning. It opens nothing but the file.
+//! `fencegate check`: is the configuration fine, and what is worth a warning. It opens nothing but the file
+//! and the secrets that it names.
 
 use std::path::Path;
 use std::process::ExitCode;

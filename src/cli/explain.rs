@@ -200,6 +200,9 @@ fn judge(listener: &Listener, sent: &Sent<'_>, head: &RequestHead<'_, '_>, lines
             break;
         }
     }
+    if taken.is_some_and(|rule| rule.allow.is_some()) {
+        lines.add("from", &format!("{} (--from says who sends it)", sent.from));
+    }
     let judgement = rules.judge(&request, &mut scratch);
     let refused = matches!(judgement, Judgement::Refused(_));
     for claim in scratch.claims() {

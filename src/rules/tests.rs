@@ -554,6 +554,36 @@ fn several_fences_are_decided_each_and_a_resource_counts_once() {
 }
 
 #[test]
+fn of_a_resource_named_twice_the_smaller_step_counts() {
+    for (steps, counts) in [
+        ([Some(9), Some(5)], Some(5)),
+        ([None, Some(5)], Some(5)),
+        ([Some(9), None], Some(9)),
+        ([None, None], None),
+    ] {
+        let mut rules = two_fences("p/{t}", "p/{p}", Missing::Deny);
+        for (fence, step) in rules.rules[0].fences.iter_mut().zip(steps) {
+            fence.max_step = step;
+        }
+        let fields = [("A", b"1"), ("B", b"1")].map(|(name, value)| Header { name, value });
+        let request = Request {
+            method: "PUT",
+            target: "/0/0",
+            host: "h",
+            fields: &fields,
+            from: FROM,
+        };
+        let mut scratch = Scratch::default();
+        assert!(matches!(
+            rules.judge(&request, &mut scratch),
+            Judgement::Fenced { .. }
+        ));
+        assert_eq!(scratch.claims().len(), 1);
+        assert_eq!(scratch.claim(0).unwrap().max_step, counts, "{steps:?}");
+    }
+}
+
+#[test]
 fn fold_case_makes_one_name_of_all_spellings() {
     let mut folding = rule("/Share/{name}", "Share/{name}");
     folding.fold_case = true;
