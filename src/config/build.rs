@@ -8,8 +8,11 @@ use std::time::Duration;
 use super::reader::{Map, Placed, Reader, Word};
 use super::rules::{self, Origin};
 use super::schema::ROOT;
+use super::tls;
 use super::tree::Node;
-use super::types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
+use super::types::{
+    Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Target, Upstream,
+};
 use super::units;
 use crate::rules::{Policy, RuleSet, SAFE_METHODS, Unmatched};
 
@@ -115,6 +118,7 @@ fn listener(
     let errors = reader.choice::<Problem>(map, "errors");
     let paths = reader.choice::<Strict>(map, "paths");
     let upgrades = reader.choice::<Refuse>(map, "upgrades");
+    let tls = tls::server(reader, map, tls::HTTP);
     let upstream = upstream(reader, map);
     let limits = limits(reader, map);
     let forwarded = reader.value(map, "forwarded", units::flag);
@@ -127,6 +131,7 @@ fn listener(
     Some(Listener {
         name: heading.name.as_ref()?.value.as_str().into(),
         bind,
+        tls: tls?,
         upstream,
         limits: limits?,
         forwarded: forwarded?,
@@ -140,17 +145,17 @@ fn listener(
 
 fn upstream(reader: &mut Reader, listener: &Map<'_>) -> Option<Upstream> {
     let map = reader.section(listener, "upstream")?;
-    let url = reader.value(&map, "url", units::url);
+    let backend = tls::backend(reader, &map);
     let connect_timeout = reader.value(&map, "connect_timeout", units::some_duration);
     let response_timeout = reader.value(&map, "response_timeout", units::some_duration);
     let settle_after = settle_after(reader, &map, response_timeout);
     let in_doubt_statuses = in_doubt_statuses(reader, &map);
     let commit_point = reader.choice(&map, "commit_point");
     let max_connections = reader.value(&map, "max_connections", units::count);
-    let (host, port) = url?;
+    let (target, tls) = backend?;
     Some(Upstream {
-        host,
-        port,
+        target,
+        tls,
         connect_timeout: connect_timeout?,
         response_timeout: response_timeout?,
         settle_after: settle_after?,
@@ -280,7 +285,10 @@ fn check_headings(reader: &mut Reader, headings: &[Heading], admin: Option<&Plac
 }
 
 fn check_loop(reader: &mut Reader, map: &Map<'_>, bind: SocketAddr, upstream: &Upstream) {
-    if upstream.host.parse() == Ok(bind.ip()) && upstream.port == bind.port() {
+    let Target::Tcp { host, port } = &upstream.target else {
+        return;
+    };
+    if host.parse() == Ok(bind.ip()) && *port == bind.port() {
         let message = format!(
             "{}: the backend is the listener's own address",
             map.path_to("upstream")

@@ -1,8 +1,9 @@
 //! The configuration: YAML text to checked types, with every problem at once and each at its line and column.
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
-//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs` and
-//! `rules.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
+//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`,
+//! `rules.rs` and `tls.rs` make the checked types. Nothing here opens a socket or a store; the files that the
+//! configuration names are read. Called by `cli/`.
 
 mod build;
 mod expand;
@@ -10,6 +11,7 @@ mod problem;
 mod reader;
 mod rules;
 mod schema;
+mod tls;
 mod tree;
 mod types;
 mod units;
@@ -17,7 +19,9 @@ mod units;
 use std::path::Path;
 
 pub use problem::{At, Problem, Problems};
-pub use types::{Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream};
+pub use types::{
+    Admin, CommitPoint, Config, Limits, Listener, Log, LogFormat, LogLevel, Store, Target, Upstream,
+};
 
 pub(crate) use units::some_duration;
 

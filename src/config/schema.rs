@@ -50,6 +50,9 @@ impl Section {
     }
 }
 
+mod tls;
+
+use self::tls::{CLIENT_TLS, SERVER_TLS};
 use Kind::{Anything, Choice, Sections, Value, Values};
 use State::{Default, NotBuilt, Optional, Required};
 
@@ -165,7 +168,7 @@ pub(super) static LISTENER: Section = Section {
             Default("http"),
             "what clients speak",
         ),
-        later("tls", "TLS towards clients"),
+        key("tls", Kind::Section(&SERVER_TLS), Optional, "TLS towards clients"),
         key(
             "errors",
             Choice(&["problem", "s3"]),
@@ -220,7 +223,7 @@ pub(super) static UPSTREAM: Section = Section {
             "url",
             Value("a URL"),
             Required,
-            "the backend's address, http://HOST:PORT",
+            "the backend's address: http://HOST:PORT, https://HOST:PORT or unix:/PATH",
         ),
         key(
             "connect_timeout",
@@ -246,7 +249,12 @@ pub(super) static UPSTREAM: Section = Section {
             Default("last_byte"),
             "first_byte for backends that write in place",
         ),
-        later("tls", "TLS towards the backend"),
+        key(
+            "tls",
+            Kind::Section(&CLIENT_TLS),
+            Optional,
+            "TLS towards a backend with https://",
+        ),
         key(
             "max_connections",
             Value("a number"),

@@ -10,20 +10,22 @@ mod client;
 mod exchange;
 mod linger;
 mod request;
+mod welcome;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
 
 pub use self::answer::{Answer, Applied};
+pub use self::welcome::Peer;
 use crate::base::Buf;
 use crate::base::buf::BUF_MIN;
 use crate::config::{CommitPoint, Listener};
 use crate::keeper::{Keeper, Room};
-use crate::net::Stream;
 use crate::observe::{Decisions, Metrics};
 use crate::rules::{Mode, Rule};
 use crate::upstream::{Backend, Pool, Slots};
@@ -39,6 +41,7 @@ pub struct Gate {
     /// The counters of each rule, by its index.
     by_rule: Vec<Decisions>,
     unmatched: Decisions,
+    handshake_failures: Counter,
     /// Set once: requests that have begun are finished, and connections are not kept.
     closing: AtomicBool,
 }
@@ -64,6 +67,7 @@ impl Gate {
                 .map(|rule| decisions(&rule.name, rule.mode))
                 .collect(),
             unmatched: decisions("", Mode::Enforce),
+            handshake_failures: metrics.tls.handshake_failures(&listener.name),
             closing: AtomicBool::new(false),
             keeper,
             metrics: Arc::clone(&metrics),
@@ -113,8 +117,8 @@ impl Core {
     pub fn new(gate: &Gate) -> Arc<Core> {
         let upstream = &gate.listener.upstream;
         let backend = Backend {
-            host: upstream.host.clone(),
-            port: upstream.port,
+            target: upstream.target.clone(),
+            tls: upstream.tls.clone(),
             connect_timeout: upstream.connect_timeout,
             settle_after: upstream.settle_after,
         };
@@ -193,8 +197,10 @@ impl Idle {
 }
 
 /// Serves one client connection until it ends.
-pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, stream: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
-    client::Client::new(&gate, &core, Stream::tcp(stream), peer, &idle)
-        .serve()
-        .await;
+pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, socket: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
+    if let Some((stream, peer)) = welcome::welcome(&gate, socket, peer, &idle).await {
+        client::Client::new(&gate, &core, stream, peer, &idle)
+            .serve()
+            .await;
+    }
 }

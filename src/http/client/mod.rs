@@ -7,7 +7,6 @@ mod refusal;
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -20,7 +19,7 @@ use super::alarm::Alarm;
 use super::answer::{Answer, decision};
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
-use super::{Core, Gate, Idle, linger};
+use super::{Core, Gate, Idle, Peer, linger};
 use crate::base::{Buf, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
@@ -37,6 +36,7 @@ use crate::wire::http1::{
 pub struct Client<'a> {
     gate: &'a Arc<Gate>,
     core: &'a Core,
+    peer: Peer,
     peer_ip: String,
     idle: &'a Idle,
     pub(super) side: Side,
@@ -97,17 +97,12 @@ enum Bearing {
 }
 
 impl<'a> Client<'a> {
-    pub fn new(
-        gate: &'a Arc<Gate>,
-        core: &'a Core,
-        stream: Stream,
-        peer: SocketAddr,
-        idle: &'a Idle,
-    ) -> Self {
+    pub fn new(gate: &'a Arc<Gate>, core: &'a Core, stream: Stream, peer: Peer, idle: &'a Idle) -> Self {
         Client {
             gate,
             core,
-            peer_ip: peer.ip().to_canonical().to_string(),
+            peer_ip: peer.address.ip().to_canonical().to_string(),
+            peer,
             idle,
             side: Side {
                 stream,
@@ -179,8 +174,11 @@ impl<'a> Client<'a> {
                 return Head::Ended;
             }
             let ready = self.readable(deadline).await;
-            if begun.is_none() && !self.idle.wake() {
-                return Head::Ended;
+            if begun.is_none() {
+                if !self.idle.wake() {
+                    return Head::Ended;
+                }
+                self.side.stream.rest(false);
             }
             if !ready {
                 return match begun {
@@ -203,6 +201,8 @@ impl<'a> Client<'a> {
         for buf in [&mut self.side.inbox, &mut self.side.outbox, &mut self.side.reply] {
             self.core.take_back(buf);
         }
+        // A stop that finds the connection here ends its task.
+        self.side.stream.rest(true);
         self.idle.rest();
         !self.gate.is_closing()
     }
@@ -332,7 +332,7 @@ impl<'a> Client<'a> {
         self.core.lend(outbox);
         let forwarded = Forwarded {
             client_ip: &self.peer_ip,
-            proto: "http",
+            proto: if self.peer.secure { "https" } else { "http" },
             via: true,
         };
         write_request_head(

@@ -1,0 +1,59 @@
+//! What comes before a connection's first request: TLS, where the listener has it, within `header_timeout`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+
+use super::{Gate, Idle};
+use crate::base::ClientCert;
+use crate::net::Stream;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Whether it came by TLS.
+    pub secure: bool,
+    /// What its verified certificate says; `None` where it showed none.
+    pub cert: Option<Arc<ClientCert>>,
+}
+
+/// The connection, ready for requests; `None` where it ended before.
+pub async fn welcome(
+    gate: &Gate,
+    socket: TcpStream,
+    address: SocketAddr,
+    idle: &Idle,
+) -> Option<(Stream, Peer)> {
+    let mut peer = Peer {
+        address,
+        secure: false,
+        cert: None,
+    };
+    let Some(tls) = &gate.listener.tls else {
+        return Some((Stream::tcp(socket), peer));
+    };
+    // Nothing has begun: a stop may end it at any moment.
+    idle.rest();
+    if gate.is_closing() {
+        return None;
+    }
+    let opened = tokio::time::timeout(gate.listener.limits.header_timeout, tls.accept(socket)).await;
+    if !idle.wake() {
+        return None;
+    }
+    let why = match opened {
+        Ok(Ok(stream)) => {
+            peer.secure = true;
+            peer.cert = stream.peer_names().map(Arc::new);
+            return Some((stream, peer));
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_elapsed) => "it did not end within header_timeout".to_owned(),
+    };
+    gate.handshake_failures.inc();
+    tracing::debug!(listener = &*gate.listener.name, peer = %address, why, "a client's TLS handshake failed");
+    None
+}
