@@ -33,7 +33,7 @@ fn request_head(c: &mut Criterion) {
     let forwarded = Forwarded {
         client_ip: "10.0.0.7",
         proto: "http",
-        via: true,
+        via: "1.1",
     };
     let mut out = Vec::with_capacity(4096);
     c.bench_function("find, parse and write a PUT's head", |b| {

@@ -350,7 +350,6 @@ fn what_is_not_built_is_refused_by_name() {
         ("protocol: http", "protocol: redis"),
         ("protocol: http", "errors: s3"),
         ("protocol: http", "paths: lenient"),
-        ("protocol: http", "upgrades: pass"),
         ("header: Fencing-Token", "header: Fencing-Token, query: t"),
         ("header: Fencing-Token", "header: Fencing-Token, cookie: t"),
         (

@@ -52,7 +52,7 @@ fn curl(gate: &Gate, pki: &Pki, arguments: &[&str]) -> Output {
             "--cacert",
             &pki.show("ca.pem"),
         ])
-        .args(["-o", "/dev/null", "-w", "%{http_code} %{ssl_verify_result}"])
+        .args(["-o", "/dev/null", "-w", "%{http_code} %{http_version}"])
         .args(arguments)
         .arg(format!("https://localhost:{}/docs/report", gate.port))
         .output()
@@ -84,7 +84,7 @@ fn wait_until(what: impl Fn() -> bool) {
 // ---- towards clients
 
 #[test]
-fn curl_speaks_tls_with_the_gate_and_a_stale_token_is_refused() {
+fn curl_speaks_both_versions_by_tls_and_a_stale_token_is_refused() {
     let pki = Pki::new();
     let (stub, gate) = in_front(&pki.listener("server"));
     let put = |token: &str, more: &[&str]| {
@@ -94,9 +94,9 @@ fn curl_speaks_tls_with_the_gate_and_a_stale_token_is_refused() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    assert_eq!(put("34", &[]), "200 0");
-    assert_eq!(put("33", &["--tlsv1.2", "--tls-max", "1.2"]), "412 0");
-    assert_eq!(put("34", &["--tlsv1.3", "--http1.1"]), "200 0");
+    assert_eq!(put("34", &[]), "200 2");
+    assert_eq!(put("33", &["--tlsv1.2", "--tls-max", "1.2"]), "412 2");
+    assert_eq!(put("34", &["--tlsv1.3", "--http1.1"]), "200 1.1");
     assert_eq!(stub.tokens(), [34, 34]);
     let arrived = stub.look(|state| state.arrived[0].clone());
     assert_eq!(arrived.field("x-forwarded-proto"), Some("https"));
@@ -116,12 +116,12 @@ fn openssl_agrees_on_a_protocol_and_verifies_the_chain() {
             "-verify_ip",
             "127.0.0.1",
         ])
-        .args(["-alpn", "http/1.1"])
+        .args(["-alpn", "http/1.1,h2"])
         .stdin(std::process::Stdio::null())
         .output()
         .expect("openssl is installed by .ci/setup");
     let said = text(&output.stdout);
-    assert!(said.contains("ALPN protocol: http/1.1"), "{said}");
+    assert!(said.contains("ALPN protocol: h2"), "{said}");
     assert!(said.contains("Verify return code: 0 (ok)"), "{said}");
 }
 

@@ -90,6 +90,7 @@ fn listener(listener: &Listener) -> Value {
         tls,
         upstream: backend,
         limits: bounds,
+        upgrades,
         forwarded,
         rules,
     } = listener;
@@ -105,6 +106,7 @@ fn listener(listener: &Listener) -> Value {
         "tls": tls.as_ref().map(|tls| server_tls(tls)),
         "upstream": upstream(backend),
         "limits": limits(*bounds),
+        "upgrades": if *upgrades { "pass" } else { "refuse" },
         "forwarded": forwarded,
         "safe_methods": safe_methods,
         "unmatched": { "reads": policy(*reads), "writes": policy(*writes) },

@@ -117,7 +117,7 @@ fn listener(
     reader.choice::<Http>(map, "protocol")?;
     let errors = reader.choice::<Problem>(map, "errors");
     let paths = reader.choice::<Strict>(map, "paths");
-    let upgrades = reader.choice::<Refuse>(map, "upgrades");
+    let upgrades = reader.choice::<Upgrades>(map, "upgrades");
     let tls = tls::server(reader, map, tls::HTTP);
     let upstream = upstream(reader, map);
     let limits = limits(reader, map);
@@ -125,7 +125,7 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
-    let (Problem, Strict, Refuse) = (errors?, paths?, upgrades?);
+    let (Problem, Strict) = (errors?, paths?);
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -134,6 +134,7 @@ fn listener(
         tls: tls?,
         upstream,
         limits: limits?,
+        upgrades: matches!(upgrades?, Upgrades::Pass),
         forwarded: forwarded?,
         rules: Arc::new(RuleSet {
             rules: rules?,
@@ -307,7 +308,12 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 struct Http;
 struct Problem;
 struct Strict;
-struct Refuse;
+
+/// Whether connections may be upgraded.
+enum Upgrades {
+    Refuse,
+    Pass,
+}
 
 macro_rules! words {
     ($kind:ty: $($word:literal => $value:expr),+) => {
@@ -326,7 +332,7 @@ pub(super) use words;
 words!(Http: "http" => Http);
 words!(Problem: "problem" => Problem);
 words!(Strict: "strict" => Strict);
-words!(Refuse: "refuse" => Refuse);
+words!(Upgrades: "refuse" => Upgrades::Refuse, "pass" => Upgrades::Pass);
 words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);
 words!(LogFormat: "text" => LogFormat::Text, "json" => LogFormat::Json);
 words!(LogLevel: "error" => LogLevel::Error, "warn" => LogLevel::Warn, "info" => LogLevel::Info,

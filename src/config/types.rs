@@ -115,6 +115,8 @@ pub struct Listener {
     pub upstream: Upstream,
     /// Bounds on clients.
     pub limits: Limits,
+    /// Whether a connection may be upgraded to another protocol, which nothing fences.
+    pub upgrades: bool,
     /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `Via` are added.
     pub forwarded: bool,
     /// The rules, the safe methods, and what happens to what no rule matches.

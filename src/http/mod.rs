@@ -8,6 +8,7 @@ mod alarm;
 mod answer;
 mod client;
 mod exchange;
+mod h2;
 mod linger;
 mod request;
 mod welcome;
@@ -19,13 +20,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 pub use self::answer::{Answer, Applied};
-pub use self::welcome::Peer;
+pub use self::client::Peer;
+use self::client::{Client, End, First};
 use crate::base::Buf;
 use crate::base::buf::BUF_MIN;
 use crate::config::{CommitPoint, Listener};
 use crate::keeper::{Keeper, Room};
+use crate::net::Duplex;
 use crate::observe::{Decisions, Metrics};
 use crate::rules::{Mode, Rule};
 use crate::upstream::{Backend, Pool, Slots};
@@ -44,6 +48,8 @@ pub struct Gate {
     handshake_failures: Counter,
     /// Set once: requests that have begun are finished, and connections are not kept.
     closing: AtomicBool,
+    /// Told when it is set.
+    told: Notify,
 }
 
 impl Gate {
@@ -69,6 +75,7 @@ impl Gate {
             unmatched: decisions("", Mode::Enforce),
             handshake_failures: metrics.tls.handshake_failures(&listener.name),
             closing: AtomicBool::new(false),
+            told: Notify::new(),
             keeper,
             metrics: Arc::clone(&metrics),
             listener,
@@ -84,6 +91,15 @@ impl Gate {
     /// From now on connections are closed after the request that they are at.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    /// Waits for [`Gate::close`].
+    async fn closed(&self) {
+        let told = self.told.notified();
+        if !self.is_closing() {
+            told.await;
+        }
     }
 
     fn is_closing(&self) -> bool {
@@ -197,10 +213,19 @@ impl Idle {
 }
 
 /// Serves one client connection until it ends.
-pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, socket: TcpStream, peer: SocketAddr, idle: Arc<Idle>) {
-    if let Some((stream, peer)) = welcome::welcome(&gate, socket, peer, &idle).await {
-        client::Client::new(&gate, &core, stream, peer, &idle)
-            .serve()
-            .await;
+pub async fn serve(
+    gate: Arc<Gate>,
+    core: Arc<Core>,
+    socket: TcpStream,
+    address: SocketAddr,
+    idle: Arc<Idle>,
+) {
+    let Some((stream, mut peer)) = welcome::welcome(&gate, socket, address, &idle).await else {
+        return;
+    };
+    let client = Client::new(&gate, &core, stream, &peer, &idle);
+    if let End::SpeaksHttp2 { stream, inbox } = client.serve(First::Awaited).await {
+        peer.version = "2.0";
+        h2::serve(gate, core, Duplex::new(stream, inbox), Arc::new(peer)).await;
     }
 }

@@ -5,8 +5,8 @@ use crate::base::buf::BUF_MAX;
 use crate::base::{Buf, Reason};
 use crate::rules::RuleSet;
 use crate::wire::http1::{
-    BodyError, BodyReader, CHUNK_END, Framing, Piece, RequestHead, Version, trailer_fields, write_chunk_head,
-    write_last_chunk,
+    BodyError, BodyReader, CHUNK_END, Framing, Piece, RequestHead, Upgrade, Version, trailer_fields,
+    write_chunk_head, write_last_chunk,
 };
 
 /// What an exchange needs to know of a request. Small: it lives as long as the exchange.
@@ -30,6 +30,8 @@ pub struct Facts {
     pub conditional: bool,
     /// Its method is not a safe one.
     pub write: bool,
+    /// The client wants to speak another protocol, and the listener lets it.
+    pub upgrade: bool,
     /// A connection that the backend authenticated as a whole serves this client alone.
     pub connection_auth: bool,
 }
@@ -48,6 +50,7 @@ impl Facts {
             is_partial: false,
             conditional: false,
             write: !rules.is_safe(head.method),
+            upgrade: head.upgrade == Upgrade::Other,
             connection_auth: head.connection_auth,
         };
         for field in head.fields {
@@ -70,7 +73,7 @@ impl Facts {
     /// A read without a body can be sent again where the first try got no answer: its head stays in the inbox.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
-        !self.write && self.framing.is_empty()
+        !self.write && self.framing.is_empty() && !self.upgrade
     }
 }
 

@@ -5,20 +5,9 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
+use super::client::Peer;
 use super::{Gate, Idle};
-use crate::base::ClientCert;
 use crate::net::Stream;
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// Where it is.
-    pub address: SocketAddr,
-    /// Whether it came by TLS.
-    pub secure: bool,
-    /// What its verified certificate says; `None` where it showed none.
-    pub cert: Option<Arc<ClientCert>>,
-}
 
 /// The connection, ready for requests; `None` where it ended before.
 pub async fn welcome(
@@ -28,8 +17,9 @@ pub async fn welcome(
     idle: &Idle,
 ) -> Option<(Stream, Peer)> {
     let mut peer = Peer {
-        address,
+        ip: address.ip().to_canonical().to_string(),
         secure: false,
+        version: "1.1",
         cert: None,
     };
     let Some(tls) = &gate.listener.tls else {

@@ -4,6 +4,7 @@
 //!
 //! Called by `upstream/` for the backend's side, and by `http/` for the clients'.
 
+mod duplex;
 mod pipe;
 mod session;
 mod tls;
@@ -17,6 +18,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+pub use self::duplex::Duplex;
 pub use self::pipe::{Came, Far, Near, pipe};
 pub use self::session::Session;
 pub use self::tls::{ClientFiles, ClientTls, Refreshed, ServerFiles, ServerTls, Unfit, Watched};

@@ -45,6 +45,8 @@ enum State {
     Ended,
     /// Nothing more, and what came may be cut off.
     Reset,
+    /// Nothing more, since what came last has no place in a request.
+    Malformed,
 }
 
 /// What the far end finds.
@@ -73,6 +75,7 @@ impl Near {
                 State::Open => Err(io::ErrorKind::WouldBlock.into()),
                 State::Ended => Ok(0),
                 State::Reset => Err(io::ErrorKind::ConnectionReset.into()),
+                State::Malformed => Err(io::ErrorKind::InvalidInput.into()),
             };
         };
         let (end, room) = buf.room(BUF_MAX);
@@ -185,13 +188,27 @@ impl Far {
             return match ways.near {
                 State::Open => register(&mut ways.far_waker, cx).map(|()| Came::Bytes),
                 State::Ended => Poll::Ready(Came::End),
-                State::Reset => Poll::Ready(Came::Reset),
+                State::Reset | State::Malformed => Poll::Ready(Came::Reset),
             };
         }
         buf.end().extend_from_slice(&ways.answer);
         ways.answer.clear();
         wake(&mut ways.near_waker);
         Poll::Ready(Came::Bytes)
+    }
+
+    /// The request turned out to be malformed: the near end reads an error that says so.
+    pub fn refuse(&mut self) {
+        self.leave(State::Malformed);
+    }
+
+    /// Ready once the near end has broken off.
+    pub fn poll_broken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut ways = self.0.lock();
+        if ways.near == State::Reset {
+            return Poll::Ready(());
+        }
+        register(&mut ways.far_waker, cx)
     }
 
     fn leave(&mut self, state: State) {

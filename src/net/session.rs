@@ -151,6 +151,29 @@ impl Session {
         })
     }
 
+    /// As [`Session::try_write`], for bytes that no flight hangs on: what it says was taken may wait here for
+    /// [`Session::poll_flush`].
+    pub fn try_buffer(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.flush()?;
+        let taken = bytes.len().min(SEAL_MAX);
+        self.tls.writer().write_all(&bytes[..taken])?;
+        match self.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            Ok(()) | Err(_) => Ok(taken),
+        }
+    }
+
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.socket.poll_write_ready(cx))?;
+                }
+                flushed => return Poll::Ready(flushed),
+            }
+        }
+    }
+
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.plain > 0 || !self.raw.is_empty() || self.ended {
             return Poll::Ready(());

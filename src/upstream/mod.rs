@@ -44,6 +44,7 @@ pub struct Conn {
     sent: u64,
     /// Whether it carried a request before this one.
     reused: bool,
+    own: bool,
     idle_since: Instant,
     /// From here on it is not kept.
     retires_at: Option<Instant>,
@@ -144,6 +145,29 @@ impl Conn {
         &self.stream
     }
 
+    /// Whether it can carry another request of the client that it belongs to; if so, it is made ready for it.
+    pub fn again(&mut self) -> bool {
+        self.sent = 0;
+        self.is_fresh(Duration::MAX)
+    }
+
+    /// From now on it belongs to one client: the backend has authenticated it as a whole.
+    pub fn bind(&mut self) {
+        self.own = true;
+    }
+
+    /// Whether it belongs to one client.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.own
+    }
+
+    /// Notes that its last answer has come whole.
+    pub fn rest(&mut self, now: Instant) {
+        self.reused = true;
+        self.idle_since = now;
+    }
+
     /// Whether an idle connection can still be used: the backend neither closed it nor sent anything.
     fn is_fresh(&mut self, idle_max: Duration) -> bool {
         if !self.inbox.is_empty() {
@@ -155,8 +179,16 @@ impl Conn {
         idle <= idle_max && self.stream.is_silent(idle >= PAUSE)
     }
 
-    /// Closes an idle connection in order, instead of resetting it.
-    fn close(mut self) {
+    /// Ends our side of a tunnel.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn end_writes(&mut self) -> io::Result<()> {
+        self.stream.end_writes()
+    }
+
+    /// Closes a connection in order that carries nothing any more, instead of resetting it.
+    pub fn close(mut self) {
         self.stream.forgive();
         self.stream.close();
     }

@@ -144,6 +144,7 @@ impl Pool {
             inbox: Buf::default(),
             sent: 0,
             reused: false,
+            own: false,
             idle_since: now,
             retires_at: (!self.backend.is_fixed()).then(|| now + AGE_MAX),
             _slot: slot,
@@ -155,8 +156,7 @@ impl Pool {
         if conn.retires_at.is_some_and(|at| at <= now) {
             return conn.close();
         }
-        conn.reused = true;
-        conn.idle_since = now;
+        conn.rest(now);
         self.idle.lock().push(conn);
         if self.slots.open.load(Ordering::Acquire) >= self.slots.open_max {
             self.slots.freed.notify_waiters();

@@ -1,26 +1,27 @@
 //! One client connection: its requests one after the other, each down its line and up again.
-//! `refusal.rs` has what it is told where a request does not go through, `observing.rs` what is noted where a rule
-//! only observes.
+//! `head.rs` waits for a request, `refusal.rs` has what the client is told where it does not go through, `observing.rs`
+//! what is noted where a rule only observes.
 
+mod head;
 mod observing;
 mod refusal;
 
 use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use self::head::Head;
 use self::observing::sighted;
 use self::refusal::{Refusal, judged_answer};
 use super::alarm::Alarm;
 use super::answer::{Answer, decision};
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
-use super::{Core, Gate, Idle, Peer, linger};
-use crate::base::{Buf, Reason};
+use super::{Core, Gate, Idle, linger};
+use crate::base::{Buf, ClientCert, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
 use crate::keeper::{Ask, Flight};
@@ -28,19 +29,56 @@ use crate::net::Stream;
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn};
-use crate::wire::http1::{
-    Forwarded, Framing, HeaderStorage, Upgrade, find_head_end, parse_request, write_request_head,
-};
+use crate::wire::http1::{Forwarded, Framing, HeaderStorage, Upgrade, parse_request, write_request_head};
 
 /// A client connection.
 pub struct Client<'a> {
     gate: &'a Arc<Gate>,
     core: &'a Core,
-    peer: Peer,
-    peer_ip: String,
+    peer: &'a Peer,
     idle: &'a Idle,
     pub(super) side: Side,
     scratch: Scratch,
+    /// The backend connection that was authenticated for this client: no other's, from then on.
+    own: Option<Conn>,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The address, for `X-Forwarded-For`.
+    pub ip: String,
+    /// Whether TLS protects the connection.
+    pub secure: bool,
+    /// The version of HTTP that the client speaks, for `Via`.
+    pub version: &'static str,
+    /// What its verified certificate says; `None` where it showed none.
+    pub cert: Option<Arc<ClientCert>>,
+}
+
+/// What a connection begins with.
+#[derive(Debug)]
+pub enum First {
+    /// Whatever comes.
+    Awaited,
+    /// A request of which this has come already, its whole head at least.
+    Came(Buf),
+    /// A request that could not even be written down.
+    Refused(Box<Answer>),
+}
+
+/// How serving a connection ended.
+#[derive(Debug)]
+pub enum End {
+    /// With the connection.
+    Closed,
+    /// The client speaks HTTP/2 from its first byte on.
+    SpeaksHttp2 {
+        /// The connection.
+        stream: Stream,
+        /// What has come of it.
+        inbox: Buf,
+    },
 }
 
 /// What an exchange uses of a client connection.
@@ -68,13 +106,6 @@ enum Next {
     Reset,
 }
 
-/// What waiting for a head brought.
-enum Head {
-    Complete(usize),
-    Ended,
-    Refused(Box<Answer>),
-}
-
 /// A request that goes on.
 struct Plan<'a> {
     facts: Facts,
@@ -97,11 +128,10 @@ enum Bearing {
 }
 
 impl<'a> Client<'a> {
-    pub fn new(gate: &'a Arc<Gate>, core: &'a Core, stream: Stream, peer: Peer, idle: &'a Idle) -> Self {
+    pub fn new(gate: &'a Arc<Gate>, core: &'a Core, stream: Stream, peer: &'a Peer, idle: &'a Idle) -> Self {
         Client {
             gate,
             core,
-            peer_ip: peer.address.ip().to_canonical().to_string(),
             peer,
             idle,
             side: Side {
@@ -112,15 +142,31 @@ impl<'a> Client<'a> {
                 alarm: Alarm::default(),
             },
             scratch: Scratch::default(),
+            own: None,
         }
     }
 
     /// Serves the connection until it ends.
-    pub async fn serve(mut self) {
+    pub async fn serve(mut self, first: First) -> End {
+        let mut at_first_byte = matches!(first, First::Awaited);
+        let mut refused = None;
+        match first {
+            First::Awaited => {}
+            First::Came(inbox) => self.side.inbox = inbox,
+            First::Refused(answer) => refused = Some(answer),
+        }
         let end = loop {
-            let next = match self.next_head().await {
+            let head = match refused.take() {
+                Some(answer) => Head::Refused(answer),
+                None => self.next_head(std::mem::take(&mut at_first_byte)).await,
+            };
+            let next = match head {
                 Head::Complete(len) => self.handle(len).await,
                 Head::Ended => break Next::Close,
+                Head::SpeaksHttp2 => {
+                    let Side { stream, inbox, .. } = self.side;
+                    return End::SpeaksHttp2 { stream, inbox };
+                }
                 Head::Refused(answer) => {
                     self.refuse(Refusal {
                         answer: *answer,
@@ -144,76 +190,7 @@ impl<'a> Client<'a> {
             }
             Next::Request | Next::Close => self.side.stream.close(),
         }
-    }
-
-    /// Waits for a whole head in the inbox.
-    async fn next_head(&mut self) -> Head {
-        let limits = self.gate.listener.limits;
-        let since = Instant::now();
-        let mut begun = (!self.side.inbox.is_empty()).then_some(since);
-        let mut searched = 0;
-        loop {
-            if matches!(self.side.inbox.filled(), b"\r\n") {
-                // Some old clients send an empty line after a body: that begins nothing.
-                self.side.inbox.clear();
-                (begun, searched) = (None, 0);
-            }
-            if let Some(end) = find_head_end(self.side.inbox.filled(), searched) {
-                return if end > limits.max_header_bytes {
-                    too_large()
-                } else {
-                    Head::Complete(end)
-                };
-            }
-            searched = self.side.inbox.len();
-            if searched > limits.max_header_bytes {
-                return too_large();
-            }
-            let deadline = begun.map_or(since + limits.idle_timeout, |begun| begun + limits.header_timeout);
-            if begun.is_none() && !self.rest() {
-                return Head::Ended;
-            }
-            let ready = self.readable(deadline).await;
-            if begun.is_none() {
-                if !self.idle.wake() {
-                    return Head::Ended;
-                }
-                self.side.stream.rest(false);
-            }
-            if !ready {
-                return match begun {
-                    Some(_) => timed_out("the head did not come within header_timeout"),
-                    None => Head::Ended,
-                };
-            }
-            self.core.lend(&mut self.side.inbox);
-            match self.side.stream.try_read(&mut self.side.inbox, usize::MAX) {
-                Ok(0) => return Head::Ended,
-                Ok(_) => begun = begun.or_else(|| Some(Instant::now())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Head::Ended,
-            }
-        }
-    }
-
-    /// Between two requests: gives the room away. False where the gate closes.
-    fn rest(&mut self) -> bool {
-        for buf in [&mut self.side.inbox, &mut self.side.outbox, &mut self.side.reply] {
-            self.core.take_back(buf);
-        }
-        // A stop that finds the connection here ends its task.
-        self.side.stream.rest(true);
-        self.idle.rest();
-        !self.gate.is_closing()
-    }
-
-    async fn readable(&mut self, deadline: Instant) -> bool {
-        let Side { stream, alarm, .. } = &mut self.side;
-        poll_fn(|cx| match stream.poll_read_ready(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => alarm.poll(cx, deadline).map(|()| false),
-        })
-        .await
+        End::Closed
     }
 
     /// One request: down the line and up again.
@@ -227,13 +204,13 @@ impl<'a> Client<'a> {
             Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
             Err(answer) => return self.refuse_plan(&plan, answer).await,
         };
-        let mut pooled = if facts.connection_auth {
-            None
-        } else {
-            self.core.pool.take()
+        let mut at_hand = match self.own.take() {
+            Some(mut own) => own.again().then_some(own),
+            None if facts.connection_auth => None,
+            None => self.core.pool.take(),
         };
         loop {
-            let conn = match pooled.take() {
+            let conn = match at_hand.take() {
                 Some(conn) => conn,
                 None => match self.connect(&flight, &plan).await {
                     Ok(conn) => conn,
@@ -250,7 +227,8 @@ impl<'a> Client<'a> {
                 conn,
             );
             match exchange.run().await {
-                Ended::Answered { keep } => {
+                Ended::Answered { keep, own } => {
+                    self.own = own;
                     self.forget_head(facts);
                     return if keep { Next::Request } else { Next::Close };
                 }
@@ -309,7 +287,8 @@ impl<'a> Client<'a> {
             facts: Some(facts),
             rule: rule.map(|rule| rule.index),
         };
-        if head.upgrade == Upgrade::Other {
+        let upgrade = head.upgrade == Upgrade::Other;
+        if upgrade && !listener.upgrades {
             let answer = Answer::new(Reason::UpgradeRefused, "an upgraded connection can't be fenced");
             return Err(refuse(answer, None));
         }
@@ -331,15 +310,15 @@ impl<'a> Client<'a> {
         outbox.clear();
         self.core.lend(outbox);
         let forwarded = Forwarded {
-            client_ip: &self.peer_ip,
+            client_ip: &self.peer.ip,
             proto: if self.peer.secure { "https" } else { "http" },
-            via: true,
+            via: self.peer.version,
         };
         write_request_head(
             outbox.end(),
             &head,
             listener.forwarded.then_some(&forwarded),
-            false,
+            upgrade,
         );
         drop(head);
         let mut upload = Upload::new(facts.framing, listener.limits.max_header_bytes);
@@ -482,16 +461,4 @@ impl<'a> Client<'a> {
             None => Err(self.cut_answer(flight.cut())),
         }
     }
-}
-
-fn too_large() -> Head {
-    let mut answer = Answer::new(Reason::BadRequest, "the head is larger than max_header_bytes");
-    answer.status = Some(431);
-    Head::Refused(Box::new(answer))
-}
-
-fn timed_out(detail: &str) -> Head {
-    let mut answer = Answer::new(Reason::BadRequest, detail);
-    answer.status = Some(408);
-    Head::Refused(Box::new(answer))
 }

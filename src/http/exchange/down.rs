@@ -24,7 +24,7 @@ impl<'k> Exchange<'_, 'k> {
             && match self.answer {
                 Progress::Head { .. } => true,
                 Progress::Body { .. } => self.client_gone || self.side.reply.len() < REPLY_MAX,
-                Progress::Done => false,
+                Progress::Switched | Progress::Done => false,
             }
     }
 
@@ -124,7 +124,7 @@ impl<'k> Exchange<'_, 'k> {
                         }
                     }
                 }
-                Progress::Done => return Step::Moved,
+                Progress::Switched | Progress::Done => return Step::Moved,
             }
         }
     }
@@ -155,7 +155,18 @@ impl<'k> Exchange<'_, 'k> {
             return Ok(());
         }
         if head.status == 101 {
-            return Err("the backend switched protocols unasked");
+            if !self.facts.upgrade || self.sent_at.is_none() {
+                return Err("the backend switched protocols unasked");
+            }
+            let options = ResponseOptions {
+                client: version,
+                close: false,
+                body: Framing::None,
+            };
+            write_response_head(self.side.reply.end(), &head, options);
+            conn.inbox.consume(end);
+            self.answer = Progress::Switched;
+            return Ok(());
         }
         if self.sent_at.is_none() {
             // It ends the request: nothing more is sent, and a flight before its commit point is cut.
@@ -182,14 +193,15 @@ impl<'k> Exchange<'_, 'k> {
             .upstream
             .in_doubt_statuses
             .contains(&head.status);
-        let reusable =
-            head.keep_alive && !head.connection_auth && !self.facts.connection_auth && !self.stop_sending;
+        let reusable = head.keep_alive && !self.stop_sending;
+        let bound = conn.is_own() || head.connection_auth || self.facts.connection_auth;
         let reader = BodyReader::new(head.framing, ANSWER_HEAD_MAX);
         self.answer = Progress::Body {
             reader,
             from: head.framing,
             to,
             reusable,
+            bound,
             doubtful,
         };
         conn.inbox.consume(end);
@@ -199,7 +211,10 @@ impl<'k> Exchange<'_, 'k> {
     /// The whole answer has come: the flight is settled, whatever the client does.
     fn finish(&mut self) {
         let Progress::Body {
-            reusable, doubtful, ..
+            reusable,
+            bound,
+            doubtful,
+            ..
         } = std::mem::replace(&mut self.answer, Progress::Done)
         else {
             return;
@@ -221,7 +236,13 @@ impl<'k> Exchange<'_, 'k> {
         let Some(mut conn) = self.conn.take() else { return };
         if reusable && conn.inbox.is_empty() && self.sent_at.is_some() {
             self.core.take_back(&mut conn.inbox);
-            self.core.pool.put(conn, now);
+            if bound {
+                conn.bind();
+                conn.rest(now);
+                self.conn = Some(conn);
+            } else {
+                self.core.pool.put(conn, now);
+            }
         }
     }
 

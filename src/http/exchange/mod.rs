@@ -5,9 +5,10 @@
 //! itself).
 //!
 //! `up.rs` takes the request to the backend, `down.rs` the answer to the client, `wait.rs` knows what is waited for
-//! and for how long.
+//! and for how long; `tunnel.rs` is what becomes of an upgraded connection.
 
 mod down;
+mod tunnel;
 mod up;
 mod wait;
 
@@ -29,6 +30,8 @@ pub enum Ended<'k> {
     Answered {
         /// The connection can take another request.
         keep: bool,
+        /// The backend's connection, where it is this client's alone from now on.
+        own: Option<Conn>,
     },
     /// The backend answered before the request was through; the answer went to the client, and the rest of the
     /// request is still to come.
@@ -124,8 +127,12 @@ enum Progress {
         from: Framing,
         to: Framing,
         reusable: bool,
+        /// The backend's connection was authenticated as a whole.
+        bound: bool,
         doubtful: bool,
     },
+    /// The backend speaks another protocol from now on.
+    Switched,
     /// It has come whole.
     Done,
 }
@@ -197,6 +204,9 @@ impl<'a, 'k> Exchange<'a, 'k> {
                     Step::End(ended) => return ended,
                 }
             }
+            if matches!(self.answer, Progress::Switched) {
+                return self.tunnel().await;
+            }
             if matches!(self.answer, Progress::Done) && (self.side.reply.is_empty() || self.client_gone) {
                 return self.answered();
             }
@@ -226,12 +236,13 @@ impl<'a, 'k> Exchange<'a, 'k> {
         Some(self.cut(cut))
     }
 
-    fn answered(&self) -> Ended<'k> {
+    fn answered(&mut self) -> Ended<'k> {
         match (self.client_gone, self.stop_sending) {
             (true, _) => Ended::ClientGone,
             (false, true) => Ended::AnsweredEarly,
             (false, false) => Ended::Answered {
                 keep: self.keep_client,
+                own: self.conn.take(),
             },
         }
     }

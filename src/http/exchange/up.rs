@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::super::answer::Answer;
 use super::super::client::Side;
 use super::{Ended, Exchange, Step};
+use crate::base::Reason;
 use crate::base::buf::BUF_MAX;
 use crate::upstream::Sent;
 
@@ -52,6 +53,10 @@ impl<'k> Exchange<'_, 'k> {
             Ok(0) => return Step::End(self.client_left()),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Blocked,
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                let answer = Answer::new(Reason::BadRequest, "a token stands in the trailers");
+                return Step::End(self.fail(answer));
+            }
             Err(_) => return Step::End(self.client_left()),
         }
         self.moved.from_client = Instant::now();

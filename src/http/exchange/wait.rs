@@ -86,7 +86,9 @@ impl<'k> Exchange<'_, 'k> {
                 }
                 None => (moved.from_backend.max(moved.to_client) + answering, Late::Answer),
             },
-            (Progress::Done, _) => (moved.to_client.max(moved.from_backend) + patience, Late::Reading),
+            (Progress::Switched | Progress::Done, _) => {
+                (moved.to_client.max(moved.from_backend) + patience, Late::Reading)
+            }
         };
         let mut sooner = |other: (Instant, Late)| {
             if other.0 < first.0 {

@@ -17,8 +17,8 @@ pub struct Forwarded<'a> {
     pub client_ip: &'a str,
     /// `http` or `https`, for `X-Forwarded-Proto` where the request has none.
     pub proto: &'a str,
-    /// Add `Via`.
-    pub via: bool,
+    /// The version of HTTP that the client speaks, for `Via`.
+    pub via: &'a str,
 }
 
 /// Appends the head as it goes to the backend. `pass_upgrade` keeps an [`Upgrade::Other`]; else the wish is left
@@ -54,9 +54,9 @@ fn write_forwarded(out: &mut Vec<u8>, forwarded: &Forwarded<'_>, has_proto: bool
     if !has_proto {
         write_field(out, b"X-Forwarded-Proto: ", forwarded.proto.as_bytes());
     }
-    if forwarded.via {
-        out.extend_from_slice(b"Via: 1.1 fencegate\r\n");
-    }
+    out.extend_from_slice(b"Via: ");
+    out.extend_from_slice(forwarded.via.as_bytes());
+    out.extend_from_slice(b" fencegate\r\n");
 }
 
 fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {

@@ -405,7 +405,7 @@ fn forwarded_fields_are_added_behind_what_the_client_sent() {
     let forwarded = Forwarded {
         client_ip: "10.0.0.7",
         proto: "http",
-        via: true,
+        via: "1.1",
     };
     let out = forward(
         "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n",

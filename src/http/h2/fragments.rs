@@ -1,0 +1,237 @@
+//! Which streams asked for a path with a fragment.
+//!
+//! A fragment in a target is refused (two readings of one name). The h2 crate gives the path as the http crate holds
+//! it, and that one cuts a fragment off without a word. So the frames of heads are decoded a second time, by the
+//! crate's own decoder, on their way to the crate; no other frame is looked at.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, BytesMut};
+use futures_core::Stream as _;
+use h2::Codec;
+use h2::frame::{DEFAULT_MAX_FRAME_SIZE, Frame, HEADER_LEN};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::net::Duplex;
+
+/// What begins a connection (RFC 9113, 3.4).
+const PREFACE_LEN: usize = 24;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+/// More streams with fragments than this, and not asked about: nothing is believed any more.
+const NOTED_MAX: usize = 1024;
+
+/// A connection whose heads are looked at as they are read.
+#[derive(Debug)]
+pub struct Watched {
+    io: Duplex,
+    heads: Heads,
+}
+
+/// What was found so far.
+#[derive(Clone, Debug, Default)]
+pub struct Fragments(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    streams: Vec<u32>,
+    /// The decoder is at its end while the connection may go on.
+    blind: bool,
+}
+
+impl Fragments {
+    /// Whether the path of this stream had a fragment, or may have had one.
+    pub fn had_one(&self, stream: u32) -> bool {
+        let mut noted = self.0.lock();
+        let found = noted.streams.iter().position(|noted| *noted == stream);
+        found.map(|at| noted.streams.swap_remove(at)).is_some() || noted.blind
+    }
+}
+
+impl Watched {
+    /// Watches a connection from its preface on, whose heads may be as large as `head_list_max`.
+    pub fn new(io: Duplex, head_list_max: usize) -> (Watched, Fragments) {
+        let fragments = Fragments::default();
+        let mut codec = Codec::new(Fed::default());
+        codec.set_max_recv_header_list_size(head_list_max);
+        let heads = Heads {
+            codec,
+            noted: fragments.clone(),
+            at: At::Preface(PREFACE_LEN),
+            header: BytesMut::with_capacity(HEADER_LEN),
+        };
+        (Watched { io, heads }, fragments)
+    }
+}
+
+/// The decoder, and where in the frames it is.
+#[derive(Debug)]
+struct Heads {
+    codec: Codec<Fed, bytes::Bytes>,
+    noted: Fragments,
+    at: At,
+    header: BytesMut,
+}
+
+/// What the next byte belongs to.
+#[derive(Debug)]
+enum At {
+    Preface(usize),
+    Header,
+    /// So many more bytes of a frame, which the decoder gets or not.
+    Payload {
+        left: usize,
+        wanted: bool,
+    },
+}
+
+impl Heads {
+    fn look(&mut self, mut bytes: &[u8]) {
+        let mut fed = false;
+        while !bytes.is_empty() {
+            match &mut self.at {
+                At::Preface(left) => {
+                    let taken = bytes.len().min(*left);
+                    bytes.advance(taken);
+                    *left -= taken;
+                    if *left == 0 {
+                        self.at = At::Header;
+                    }
+                }
+                At::Header => {
+                    let taken = bytes.len().min(HEADER_LEN - self.header.len());
+                    self.header.extend_from_slice(&bytes[..taken]);
+                    bytes.advance(taken);
+                    if self.header.len() == HEADER_LEN {
+                        fed |= self.begin_frame();
+                    }
+                }
+                At::Payload { left, wanted } => {
+                    let taken = bytes.len().min(*left);
+                    if *wanted {
+                        self.codec.get_mut().0.extend_from_slice(&bytes[..taken]);
+                        fed = true;
+                    }
+                    bytes.advance(taken);
+                    *left -= taken;
+                    if *left == 0 {
+                        self.at = At::Header;
+                    }
+                }
+            }
+        }
+        if fed {
+            self.decode();
+        }
+    }
+
+    /// True where the decoder gets this frame.
+    fn begin_frame(&mut self) -> bool {
+        let header = self.header.split();
+        let left = usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
+        // A frame that is too large ends the connection: nothing of it is kept here.
+        let wanted = matches!(header[3], HEADERS | CONTINUATION) && left <= DEFAULT_MAX_FRAME_SIZE as usize;
+        if wanted {
+            self.codec.get_mut().0.extend_from_slice(&header);
+        }
+        self.at = if left == 0 {
+            At::Header
+        } else {
+            At::Payload { left, wanted }
+        };
+        wanted
+    }
+
+    fn decode(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            match Pin::new(&mut self.codec).poll_next(&mut cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(Frame::Headers(head)))) => {
+                    let stream = u32::from(head.stream_id());
+                    let (pseudo, _fields) = head.into_parts();
+                    if pseudo.path.is_some_and(|path| path.contains('#')) {
+                        self.note(stream);
+                    }
+                }
+                // Of another kind, or malformed in one stream: the crate says so to the client.
+                Poll::Ready(Some(Ok(_) | Err(h2::proto::Error::Reset(..)))) => {}
+                Poll::Ready(Some(Err(_)) | None) => {
+                    self.noted.0.lock().blind = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn note(&self, stream: u32) {
+        let mut noted = self.noted.0.lock();
+        if noted.streams.len() < NOTED_MAX {
+            noted.streams.push(stream);
+        } else {
+            noted.blind = true;
+        }
+    }
+}
+
+/// What the decoder reads: the frames that it was given, and then no end.
+#[derive(Debug, Default)]
+struct Fed(BytesMut);
+
+impl AsyncRead for Fed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.0.is_empty() {
+            return Poll::Pending;
+        }
+        let taken = self.0.len().min(out.remaining());
+        out.put_slice(&self.0.split_to(taken));
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Asked for by the decoder's type; it never writes.
+impl AsyncWrite for Fed {
+    fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Watched { io, heads } = self.get_mut();
+        let before = out.filled().len();
+        ready!(Pin::new(io).poll_read(cx, out))?;
+        heads.look(&out.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
