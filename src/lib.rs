@@ -11,10 +11,10 @@
 //! 4 keeper/            the async shell around the fences: the only caller of fence transitions and of the ledger
 //! 3 ledger/            where marks are durable: the trait, the file, memory; group commit
 //! 2 config/ observe/   raw text → checked config with problems that carry line and column; metrics, events
-//!   net/               one face for sockets, TLS and pipes
 //! 1 fence/             pure: state and transitions of one resource, time passed in
 //!   rules/             pure: request → rule, resource names, tokens
 //!   wire/              pure codecs
+//!   net/               one face for sockets, TLS and pipes; TLS's files
 //! 0 base/              tokens, reasons, clock, the shim for model-checked atomics
 //! ```
 //!

@@ -122,7 +122,7 @@ fn every_mistake_is_reported_at_once_with_its_place() {
         .replace("bucket/{bucket}", "bucket/{buket}")
         .replace("127.0.0.1:8080", "127.0.0.1:notaport")
         .replace("admin: {", "shutdown_timeout: 3 parsecs\nadmin: {")
-        .replace("http://127.0.0.1:9000", "https://127.0.0.1:9000")
+        .replace("http://127.0.0.1:9000", "ftp://127.0.0.1:9000")
         .replace("[PUT, POST, PATCH, DELETE]", "[PUT, post]");
     let file = File::with(&text);
     let (code, out, err) = file.check();
@@ -343,10 +343,6 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
-        ("protocol: http", "tls: { cert_file: a, key_file: b }"),
-        ("http://127.0.0.1:9000", "https://127.0.0.1:9000"),
-        ("http://127.0.0.1:9000", "unix:/run/store.sock"),
-        ("settle_after: 3s", "tls: { ca_file: a }"),
     ] {
         let found = problems(&small(from, to));
         assert_eq!(found.len(), 1, "{to}: {found:#?}");
@@ -578,13 +574,8 @@ fn anchors_are_allowed_within_bounds() {
 #[test]
 fn variables_are_put_into_values_and_nowhere_else() {
     let (config, _) = parse(&small("http://127.0.0.1:9000", "http://${HOST}:${PORT:-9000}")).unwrap();
-    assert_eq!(
-        (
-            config.listeners[0].upstream.host.as_str(),
-            config.listeners[0].upstream.port
-        ),
-        ("store.test", 9000)
-    );
+    let upstream = &config.listeners[0].upstream;
+    assert_eq!(upstream.to_string(), "http://store.test:9000");
     let (config, _) = parse(&small("./data", "\"./$${HOST}\"")).unwrap();
     assert_eq!(
         config.store,

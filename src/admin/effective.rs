@@ -1,5 +1,5 @@
 //! The configuration that the process runs with, defaults filled in, under the names of the configuration file.
-//! Of a secret it says only that there is one.
+//! No secret is shown: of one it says only that there is one, of keys only where their files are.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::base::{Secret, TokenFormat};
 use crate::config::{Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, Store, Upstream};
+use crate::net::{ClientFiles, ClientTls, ServerFiles, ServerTls};
 use crate::rules::{
     Action, Allow, Carrier, CertPattern, Conditions, FenceRule, Kinds, Missing, Mode, Paths, Policy, Reads,
     Rule, RuleSet, TokenSource, Unmatched, ValuePattern,
@@ -89,6 +90,7 @@ fn listener(listener: &Listener) -> Value {
     let Listener {
         name,
         bind,
+        tls,
         upstream: backend,
         limits: bounds,
         upgrades,
@@ -115,6 +117,7 @@ fn listener(listener: &Listener) -> Value {
         "bind": bind,
         "protocol": "http",
         "paths": paths,
+        "tls": tls.as_ref().map(|tls| server_tls(tls)),
         "upstream": upstream(backend),
         "limits": limits(*bounds),
         "upgrades": if *upgrades { "pass" } else { "refuse" },
@@ -128,8 +131,8 @@ fn listener(listener: &Listener) -> Value {
 
 fn upstream(upstream: &Upstream) -> Value {
     let Upstream {
-        host: _,
-        port: _,
+        target: _,
+        tls,
         connect_timeout,
         response_timeout,
         settle_after,
@@ -143,6 +146,7 @@ fn upstream(upstream: &Upstream) -> Value {
     };
     json!({
         "url": upstream.to_string(),
+        "tls": tls.as_ref().map(|tls| client_tls(tls)),
         "connect_timeout": duration(*connect_timeout),
         "response_timeout": duration(*response_timeout),
         "settle_after": duration(*settle_after),
@@ -150,6 +154,18 @@ fn upstream(upstream: &Upstream) -> Value {
         "commit_point": commit_point,
         "max_connections": max_connections,
     })
+}
+
+/// Where the files are, never what stands in them.
+fn server_tls(tls: &ServerTls) -> Value {
+    let ServerFiles { cert, key, client_ca } = tls.files();
+    json!({ "cert_file": cert, "key_file": key, "client_ca_file": client_ca })
+}
+
+fn client_tls(tls: &ClientTls) -> Value {
+    let ClientFiles { ca, pair } = tls.files();
+    let (cert, key) = pair.clone().unzip();
+    json!({ "ca_file": ca, "cert_file": cert, "key_file": key, "server_name": tls.server_name() })
 }
 
 fn limits(limits: Limits) -> Value {

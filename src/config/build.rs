@@ -9,9 +9,10 @@ use super::reader::{Map, Placed, Reader, Word};
 use super::rules::{self, Origin};
 use super::schema::ROOT;
 use super::secret;
+use super::tls;
 use super::tree::Node;
 use super::types::{
-    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream,
+    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Target, Upstream,
 };
 use super::units;
 use crate::base::Secret;
@@ -141,6 +142,7 @@ fn listener(
     let errors = reader.choice(map, "errors");
     let paths = reader.choice(map, "paths");
     let upgrades = reader.choice::<Upgrades>(map, "upgrades");
+    let tls = tls::server(reader, map, tls::HTTP);
     let upstream = upstream(reader, map);
     let limits = limits(reader, map);
     let forwarded = reader.value(map, "forwarded", units::flag);
@@ -152,6 +154,7 @@ fn listener(
     Some(Listener {
         name: heading.name.as_ref()?.value.as_str().into(),
         bind,
+        tls: tls?,
         upstream,
         limits: limits?,
         upgrades: matches!(upgrades?, Upgrades::Pass),
@@ -168,17 +171,17 @@ fn listener(
 
 fn upstream(reader: &mut Reader, listener: &Map<'_>) -> Option<Upstream> {
     let map = reader.section(listener, "upstream")?;
-    let url = reader.value(&map, "url", units::url);
+    let backend = tls::backend(reader, &map);
     let connect_timeout = reader.value(&map, "connect_timeout", units::some_duration);
     let response_timeout = reader.value(&map, "response_timeout", units::some_duration);
     let settle_after = settle_after(reader, &map, response_timeout);
     let in_doubt_statuses = in_doubt_statuses(reader, &map);
     let commit_point = reader.choice(&map, "commit_point");
     let max_connections = reader.value(&map, "max_connections", units::count);
-    let (host, port) = url?;
+    let (target, tls) = backend?;
     Some(Upstream {
-        host,
-        port,
+        target,
+        tls,
         connect_timeout: connect_timeout?,
         response_timeout: response_timeout?,
         settle_after: settle_after?,
@@ -308,7 +311,10 @@ fn check_headings(reader: &mut Reader, headings: &[Heading], admin: Option<&Plac
 }
 
 fn check_loop(reader: &mut Reader, map: &Map<'_>, bind: SocketAddr, upstream: &Upstream) {
-    if upstream.host.parse() == Ok(bind.ip()) && upstream.port == bind.port() {
+    let Target::Tcp { host, port } = &upstream.target else {
+        return;
+    };
+    if host.parse() == Ok(bind.ip()) && *port == bind.port() {
         let message = format!(
             "{}: the backend is the listener's own address",
             map.path_to("upstream")

@@ -2,7 +2,8 @@
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
 //! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`, `rules.rs`,
-//! `token.rs` and `allow.rs` make the checked types. Nothing here opens a socket or a store. Called by `cli/`.
+//! `token.rs`, `allow.rs` and `tls.rs` make the checked types. Nothing here opens a socket or a store; the files that
+//! the configuration names are read. Called by `cli/`.
 
 mod allow;
 mod build;
@@ -13,6 +14,7 @@ mod reader;
 mod rules;
 mod schema;
 mod secret;
+mod tls;
 mod token;
 mod tree;
 mod types;
@@ -23,7 +25,7 @@ use std::path::Path;
 pub use problem::{At, Problem, Problems};
 pub use published::json_schema;
 pub use types::{
-    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Upstream,
+    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Target, Upstream,
 };
 
 pub(crate) use secret::read_secret;

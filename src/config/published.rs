@@ -89,7 +89,7 @@ fn scalar(what: &str) -> Value {
         "a number" => or_number(1, "[0-9]+"),
         "true or false" => or_variable(json!({ "enum": [true, false, "true", "false"] })),
         "IP:PORT" => text("[^ ]+:[0-9]+"),
-        "a URL" => text("http://.+"),
+        "a URL" => text("(https?://|unix:).+"),
         "networks" => text("[0-9a-fA-F:.]+(/[0-9]+)?"),
         "HTTP methods" => text("[^a-z*]+"),
         "HTTP statuses" => or_variable(json!({ "type": "integer", "minimum": 200, "maximum": 599 })),

@@ -53,6 +53,11 @@ impl<'t> Map<'t> {
         self.entry(name).map_or(self.at, |e| e.at)
     }
 
+    /// Where the value of a key stands; where the map does, if there is none.
+    pub(super) fn value_place_of(&self, name: &str) -> At {
+        self.entry(name).map_or(self.at, |e| e.node.at)
+    }
+
     /// The way to one of its keys.
     pub(super) fn path_to(&self, name: &str) -> String {
         if self.path.is_empty() {

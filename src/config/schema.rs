@@ -4,8 +4,12 @@
 //! as what a user writes. Keys that are known and not built are refused by name, never ignored.
 
 mod matching;
+mod tls;
+mod token;
 
-use matching::{MATCH, PATH_FROM};
+use self::matching::{MATCH, PATH_FROM};
+use self::tls::{CLIENT_TLS, SERVER_TLS};
+use self::token::TOKEN;
 
 /// A map of the configuration.
 pub(super) struct Section {
@@ -180,7 +184,7 @@ pub(super) static LISTENER: Section = Section {
             Default("http"),
             "what clients speak",
         ),
-        later("tls", "TLS towards clients"),
+        key("tls", Kind::Section(&SERVER_TLS), Optional, "TLS towards clients"),
         key(
             "errors",
             Choice(&["problem", "s3"]),
@@ -189,7 +193,7 @@ pub(super) static LISTENER: Section = Section {
         ),
         key(
             "paths",
-            Partly(&["strict"], &["lenient"]),
+            Choice(&["strict", "lenient"]),
             Default("strict"),
             "which paths are taken",
         ),
@@ -221,7 +225,7 @@ pub(super) static LISTENER: Section = Section {
         ),
         key(
             "upgrades",
-            Partly(&["refuse"], &["pass"]),
+            Choice(&["refuse", "pass"]),
             Default("refuse"),
             "whether upgraded connections are allowed",
         ),
@@ -235,7 +239,7 @@ pub(super) static UPSTREAM: Section = Section {
             "url",
             Value("a URL"),
             Required,
-            "the backend's address, http://HOST:PORT",
+            "the backend's address: http://HOST:PORT, https://HOST:PORT or unix:/PATH",
         ),
         key(
             "connect_timeout",
@@ -261,7 +265,12 @@ pub(super) static UPSTREAM: Section = Section {
             Default("last_byte"),
             "first_byte for backends that write in place",
         ),
-        later("tls", "TLS towards the backend"),
+        key(
+            "tls",
+            Kind::Section(&CLIENT_TLS),
+            Optional,
+            "TLS towards a backend with https://",
+        ),
         key(
             "max_connections",
             Value("a number"),
@@ -403,52 +412,6 @@ pub(super) static RULE: Section = Section {
             Default("fence"),
             "deny refuses the writes that it matches",
         ),
-    ],
-};
-
-pub(super) static TOKEN: Section = Section {
-    what: "token",
-    keys: &[
-        key(
-            "header",
-            OneOrMore("names of header fields"),
-            Optional,
-            "the field that carries the token, or several of which one may come",
-        ),
-        key(
-            "query",
-            Value("the name of a query field"),
-            Optional,
-            "the query field that carries the token",
-        ),
-        key(
-            "cookie",
-            Value("the name of a cookie"),
-            Optional,
-            "the cookie that carries the token",
-        ),
-        key(
-            "pattern",
-            Value("a regular expression"),
-            Optional,
-            "takes the token out of a longer value",
-        ),
-        key(
-            "format",
-            Choice(&["integer", "hex", "pair"]),
-            Default("integer"),
-            "how tokens are written",
-        ),
-        key(
-            "max_step",
-            Value("a number"),
-            Optional,
-            "refuses a raise by more than this, but for a resource's first; for format integer",
-        ),
-        later("connection", "the token of a redis connection"),
-        later("startup_option", "the token of a postgres session"),
-        later("proxy_tlv", "the token in a PROXY header"),
-        later("preface", "the token in a first line"),
     ],
 };
 

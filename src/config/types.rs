@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Secret;
+use crate::net::{ClientTls, ServerTls};
 use crate::rules::RuleSet;
 
 /// A whole configuration, checked.
@@ -111,6 +112,8 @@ pub struct Listener {
     pub name: Arc<str>,
     /// Where it listens.
     pub bind: SocketAddr,
+    /// TLS towards clients.
+    pub tls: Option<Arc<ServerTls>>,
     /// The backend.
     pub upstream: Upstream,
     /// Bounds on clients.
@@ -135,12 +138,12 @@ pub enum Errors {
 }
 
 /// A backend.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Upstream {
-    /// A name or an address, without brackets.
-    pub host: String,
-    /// The port.
-    pub port: u16,
+    /// Where it is.
+    pub target: Target,
+    /// TLS towards it; over TCP alone.
+    pub tls: Option<Arc<ClientTls>>,
     /// How long a connect may take.
     pub connect_timeout: Duration,
     /// From the commit point to the answer's head, then between its pieces.
@@ -155,12 +158,30 @@ pub struct Upstream {
     pub max_connections: usize,
 }
 
+/// Where a backend is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// At a port of a machine.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// Behind a Unix socket.
+    Unix {
+        /// The socket's path.
+        path: PathBuf,
+    },
+}
+
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "http://[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "http://{}:{}", self.host, self.port)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        match &self.target {
+            Target::Tcp { host, port } if host.contains(':') => write!(f, "{scheme}://[{host}]:{port}"),
+            Target::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            Target::Unix { path } => write!(f, "unix:{}", path.display()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading single values: durations, sizes, numbers, addresses. Each says what would be right. Pure.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// `500ms`, `3s`, `2m`, `1h`: a whole number and its unit.
@@ -107,18 +108,33 @@ pub(super) fn text(text: &str) -> Result<String, String> {
     Ok(text.to_string())
 }
 
-/// A backend: host, without brackets, and port.
-pub(super) fn url(text: &str) -> Result<(String, u16), String> {
-    const RIGHT: &str = "write it as http://HOST:PORT";
-    if text.starts_with("https://") {
-        return Err(format!("https:// is not supported yet for a backend; {RIGHT}"));
+/// Where a backend is. Hosts are without brackets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Url {
+    Http { host: String, port: u16 },
+    Https { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// A backend.
+pub(super) fn url(text: &str) -> Result<Url, String> {
+    const RIGHT: &str = "write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH";
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).ok_or_else(|| {
+            format!(
+                "{text:?} is not a Unix socket: its path is absolute and has at most {SOCKET_PATH_MAX} bytes; {RIGHT}"
+            )
+        });
     }
-    if text.starts_with("unix:") {
-        return Err(format!("unix: is not supported yet for a backend; {RIGHT}"));
-    }
-    let rest = text
-        .strip_prefix("http://")
-        .ok_or_else(|| format!("the backend's URL must start with http://; {RIGHT}"))?;
+    let (rest, default_port) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(rest), _) => (rest, 80),
+        (None, Some(rest)) => (rest, 443),
+        (None, None) => {
+            return Err(format!(
+                "the backend's URL must start with a known scheme; {RIGHT}"
+            ));
+        }
+    };
     if rest.contains('@') {
         return Err(format!(
             "the backend's URL can't have a user or a password; {RIGHT}"
@@ -130,14 +146,36 @@ pub(super) fn url(text: &str) -> Result<(String, u16), String> {
             "{text:?} has a path or a query, and targets reach the backend as they came; {RIGHT}"
         ));
     }
-    split_authority(authority).ok_or_else(|| format!("{text:?} is not the URL of a backend; {RIGHT}"))
+    let (host, port) = split_authority(authority, default_port)
+        .ok_or_else(|| format!("{text:?} is not the URL of a backend; {RIGHT}"))?;
+    Ok(match default_port {
+        80 => Url::Http { host, port },
+        _ => Url::Https { host, port },
+    })
 }
 
-fn split_authority(authority: &str) -> Option<(String, u16)> {
+/// The kernel's bound on the path of a socket, without the NUL at its end.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// `/run/store.sock`, also as `///run/store.sock`: a URL with an empty host.
+fn socket_path(text: &str) -> Option<Url> {
+    let path = text
+        .strip_prefix("//")
+        .filter(|rest| rest.starts_with('/'))
+        .unwrap_or(text);
+    let sound = path.starts_with('/')
+        && !path.starts_with("//")
+        && !path.ends_with('/')
+        && path.len() <= SOCKET_PATH_MAX
+        && !path.contains('\0');
+    sound.then(|| Url::Unix(PathBuf::from(path)))
+}
+
+fn split_authority(authority: &str, default_port: u16) -> Option<(String, u16)> {
     if let Some(inside) = authority.strip_prefix('[') {
         let (host, port) = inside.split_once(']')?;
         host.parse::<std::net::Ipv6Addr>().ok()?;
-        return Some((host.to_string(), read_port(port)?));
+        return Some((host.to_string(), read_port(port, default_port)?));
     }
     let at = authority.find(':').unwrap_or(authority.len());
     let (host, port) = authority.split_at(at);
@@ -145,12 +183,12 @@ fn split_authority(authority: &str) -> Option<(String, u16)> {
         && host
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    sound.then_some((host.to_string(), read_port(port)?))
+    sound.then_some((host.to_string(), read_port(port, default_port)?))
 }
 
-fn read_port(text: &str) -> Option<u16> {
+fn read_port(text: &str, default_port: u16) -> Option<u16> {
     match text {
-        "" => Some(80),
+        "" => Some(default_port),
         port => whole(port.strip_prefix(':')?)
             .and_then(|n| u16::try_from(n).ok())
             .filter(|n| *n != 0),
@@ -279,7 +317,7 @@ pub(super) fn whole(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bind, duration, flag, head_size, method, size, token_header, url};
+    use super::{Url, bind, duration, flag, head_size, method, size, token_header, url};
     use std::time::Duration;
 
     #[test]
@@ -339,11 +377,27 @@ mod tests {
             ("http://store.test:81/", "store.test", 81),
             ("http://[::1]:82", "::1", 82),
         ] {
-            assert_eq!(url(text), Ok((host.to_string(), port)), "{text}");
+            let host = host.to_string();
+            assert_eq!(url(text), Ok(Url::Http { host, port }), "{text}");
+        }
+        for (text, host, port) in [
+            ("https://store", "store", 443),
+            ("https://[::1]:19443/", "::1", 19443),
+        ] {
+            let host = host.to_string();
+            assert_eq!(url(text), Ok(Url::Https { host, port }), "{text}");
+        }
+        for text in ["unix:/run/s.sock", "unix:///run/s.sock"] {
+            assert_eq!(url(text), Ok(Url::Unix("/run/s.sock".into())), "{text}");
         }
         for bad in [
-            "https://store",
-            "unix:/run/s.sock",
+            "https://",
+            "https://u:p@a",
+            "unix:",
+            "unix:/",
+            "unix:run/s.sock",
+            "unix://host/s.sock",
+            "unix:////run/s.sock",
             "store:80",
             "http://",
             "http://a/b",

@@ -11,22 +11,25 @@ mod exchange;
 mod h2;
 mod linger;
 mod request;
+mod welcome;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 pub use self::answer::{Answer, Applied};
-use self::client::{Client, End, First, Peer};
+pub use self::client::Peer;
+use self::client::{Client, End, First};
 use crate::base::Buf;
 use crate::base::buf::BUF_MIN;
 use crate::config::{CommitPoint, Listener};
 use crate::keeper::{Keeper, Room};
-use crate::net::{Duplex, Stream};
+use crate::net::Duplex;
 use crate::observe::{Decisions, Metrics};
 use crate::rules::{Mode, Rule};
 use crate::upstream::{Backend, Pool, Slots};
@@ -42,6 +45,7 @@ pub struct Gate {
     /// The counters of each rule, by its index.
     by_rule: Vec<Decisions>,
     unmatched: Decisions,
+    handshake_failures: Counter,
     /// Set once: requests that have begun are finished, and connections are not kept.
     closing: AtomicBool,
     /// Told when it is set.
@@ -69,6 +73,7 @@ impl Gate {
                 .map(|rule| decisions(&rule.name, rule.mode))
                 .collect(),
             unmatched: decisions("", Mode::Enforce),
+            handshake_failures: metrics.tls.handshake_failures(&listener.name),
             closing: AtomicBool::new(false),
             told: Notify::new(),
             keeper,
@@ -128,8 +133,8 @@ impl Core {
     pub fn new(gate: &Gate) -> Arc<Core> {
         let upstream = &gate.listener.upstream;
         let backend = Backend {
-            host: upstream.host.clone(),
-            port: upstream.port,
+            target: upstream.target.clone(),
+            tls: upstream.tls.clone(),
             connect_timeout: upstream.connect_timeout,
             settle_after: upstream.settle_after,
         };
@@ -211,17 +216,14 @@ impl Idle {
 pub async fn serve(
     gate: Arc<Gate>,
     core: Arc<Core>,
-    stream: TcpStream,
+    socket: TcpStream,
     address: SocketAddr,
     idle: Arc<Idle>,
 ) {
-    let mut peer = Peer {
-        address: address.ip().to_canonical(),
-        ip: address.ip().to_canonical().to_string(),
-        secure: false,
-        version: "1.1",
+    let Some((stream, mut peer)) = welcome::welcome(&gate, socket, address, &idle).await else {
+        return;
     };
-    let client = Client::new(&gate, &core, Stream::tcp(stream), &peer, &idle);
+    let client = Client::new(&gate, &core, stream, &peer, &idle);
     if let End::SpeaksHttp2 { stream, inbox } = client.serve(First::Awaited).await {
         peer.version = "2.0";
         h2::serve(gate, core, Duplex::new(stream, inbox), Arc::new(peer)).await;

@@ -7,6 +7,7 @@
 mod duplex;
 mod pipe;
 mod session;
+mod tls;
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,9 +20,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub use self::duplex::Duplex;
 pub use self::pipe::{Came, Far, Near, pipe};
-use self::session::Session;
-use crate::base::Buf;
+pub use self::session::Session;
+pub use self::tls::{ClientFiles, ClientTls, Refreshed, ServerFiles, ServerTls, Unfit, Watched};
 use crate::base::buf::BUF_MAX;
+use crate::base::{Buf, ClientCert};
 
 /// A connection.
 #[derive(Debug)]
@@ -68,6 +70,13 @@ impl Stream {
             Io::Tls(session) => Some(session.state()),
             Io::Tcp(_) | Io::Unix(_) | Io::Pipe(_) => None,
         }
+    }
+
+    /// What the peer's certificate says of it, once it was verified; `None` where none was shown.
+    #[must_use]
+    pub fn peer_names(&self) -> Option<ClientCert> {
+        let chain = self.secured()?.peer_certificates()?;
+        chain.first().map(tls::names)
     }
 
     /// One read of at most `max` bytes to the end of `buf`. Zero bytes: the peer has ended its side.
@@ -146,7 +155,7 @@ impl Stream {
                 silent(socket.try_read(&mut [0]))
                     && (!ask_kernel || nothing_to_peek(&SockRef::from(&*socket)))
             }
-            Io::Tls(session) => session.is_silent(),
+            Io::Tls(session) => session.is_silent(ask_kernel),
             Io::Pipe(_) => true,
         }
     }
@@ -192,6 +201,14 @@ impl Stream {
             Io::Unix(socket) => socket.poll_read_ready(cx).map(drop),
             Io::Tls(session) => session.socket().poll_read_ready(cx).map(drop),
             Io::Pipe(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Says whether dropping it from now on is an end in order, as it is between two requests: with TLS the peer is
+    /// told.
+    pub fn rest(&mut self, resting: bool) {
+        if let Io::Tls(session) = &mut self.0 {
+            session.rest(resting);
         }
     }
 

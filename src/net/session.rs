@@ -5,13 +5,15 @@
 //! that the kernel holds in part only can't be opened by the peer.
 
 use std::cell::RefCell;
-use std::io::{self, BufRead, Write as _};
+use std::io::{self, BufRead, Read as _, Write as _};
 use std::task::{Context, Poll, ready};
 
 use rustls::{CommonState, Connection};
 use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::would_block;
 use crate::base::Buf;
 use crate::base::buf::BUF_MAX;
 
@@ -19,6 +21,8 @@ use crate::base::buf::BUF_MAX;
 const SEAL_MAX: usize = 64 * 1024;
 /// So many bytes are read at once.
 const READ_MAX: usize = 64 * 1024;
+/// So many reads that bring nothing to the reader (tickets, new keys, empty records) before others get their turn.
+const BARREN_MAX: u32 = 16;
 
 /// A TLS connection whose handshake is through.
 #[derive(Debug)]
@@ -29,13 +33,22 @@ pub struct Session {
     raw: Buf,
     /// Plain bytes that rustls has ready.
     plain: usize,
-    /// Plain bytes that were made records of and whose records have not left whole.
+    /// The peer has said that nothing follows what came.
+    ended: bool,
+    /// Encrypted bytes on their way to the socket. What rustls makes while records of ours are here stays in
+    /// rustls: so these have left whole exactly when this is empty.
+    out: Buf,
+    /// Plain bytes whose records are in `out`.
     sealed: usize,
+    /// Between two requests: dropping it then is an end in order.
+    resting: bool,
 }
 
 thread_local! {
     /// Where a core reads into: what rustls doesn't take at once moves to the session.
-    static READ: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(READ_MAX));
+    static READ: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
+    /// Where a core's records are made: what the socket doesn't take at once stays with the session.
+    static WRITE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Session {
@@ -49,7 +62,10 @@ impl Session {
             tls,
             raw: Buf::default(),
             plain: 0,
+            ended: false,
+            out: Buf::default(),
             sealed: 0,
+            resting: false,
         };
         session.tls.set_buffer_limit(None);
         std::future::poll_fn(|cx| session.poll_handshake(cx)).await?;
@@ -58,24 +74,18 @@ impl Session {
 
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            if self.tls.wants_write() {
-                match self.flush() {
-                    Ok(()) => continue,
+            match self.flush() {
+                Ok(()) if !self.tls.is_handshaking() => return Poll::Ready(Ok(())),
+                Ok(()) => match self.fill(Ask::Runtime) {
+                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        ready!(self.socket.poll_write_ready(cx))?;
-                        continue;
+                        ready!(self.socket.poll_read_ready(cx))?;
                     }
                     Err(error) => return Poll::Ready(Err(error)),
-                }
-            }
-            if !self.tls.is_handshaking() {
-                return Poll::Ready(Ok(()));
-            }
-            match self.fill() {
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Ok(_) => self.digest()?,
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.socket.poll_read_ready(cx))?;
+                    ready!(self.socket.poll_write_ready(cx))?;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -91,31 +101,34 @@ impl Session {
     }
 
     pub fn try_read(&mut self, buf: &mut Buf, max: usize) -> io::Result<usize> {
-        loop {
+        for _ in 0..BARREN_MAX {
             if self.plain > 0 {
-                let (end, room) = buf.room(BUF_MAX);
-                let mut reader = self.tls.reader();
-                let chunk = reader.fill_buf()?;
-                let taken = chunk.len().min(room).min(max);
-                end.extend_from_slice(&chunk[..taken]);
-                reader.consume(taken);
-                self.plain -= taken;
-                return Ok(taken);
+                return self.take_plain(buf, max);
             }
-            if self.raw.is_empty() && self.fill()? == 0 {
+            if self.ended {
+                return Ok(0);
+            }
+            if !self.raw.is_empty() {
+                self.digest()?;
+            } else if self.fill(Ask::Runtime)? == 0 {
                 // `Ok` only after the peer's own word that this was all.
                 return self.tls.reader().fill_buf().map(<[u8]>::len);
             }
-            self.digest()?;
-            if self.has_heard_the_end() {
-                return Ok(0);
-            }
+            self.answer()?;
         }
+        // The socket still counts as readable, so nobody waits in vain.
+        would_block().map(|()| 0)
     }
 
-    /// The peer has said that this was all, and nothing is left to be read.
-    fn has_heard_the_end(&mut self) -> bool {
-        self.plain == 0 && matches!(self.tls.reader().fill_buf(), Ok([]))
+    fn take_plain(&mut self, buf: &mut Buf, max: usize) -> io::Result<usize> {
+        let (end, room) = buf.room(BUF_MAX);
+        let mut reader = self.tls.reader();
+        let chunk = reader.fill_buf()?;
+        let taken = chunk.len().min(room).min(max);
+        end.extend_from_slice(&chunk[..taken]);
+        reader.consume(taken);
+        self.plain -= taken;
+        Ok(taken)
     }
 
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -123,18 +136,18 @@ impl Session {
             let next = &bytes[..bytes.len().min(SEAL_MAX)];
             self.tls.writer().write_all(next)?;
             self.sealed = next.len();
+            self.collect()?;
         }
         debug_assert!(
             self.sealed <= bytes.len(),
             "a write begins with what the last one began with"
         );
-        let Self { socket, tls, .. } = self;
-        tls.write_tls(&mut Raw(socket))?;
         // One system call and no more: the next one asks the flight again.
-        Ok(if tls.wants_write() {
-            0
-        } else {
+        self.push()?;
+        Ok(if self.out.is_empty() {
             std::mem::take(&mut self.sealed)
+        } else {
+            0
         })
     }
 
@@ -162,7 +175,7 @@ impl Session {
     }
 
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.plain > 0 || !self.raw.is_empty() {
+        if self.plain > 0 || !self.raw.is_empty() || self.ended {
             return Poll::Ready(());
         }
         self.socket.poll_read_ready(cx).map(drop)
@@ -173,105 +186,143 @@ impl Session {
     }
 
     /// Whether neither bytes nor an end have come. TLS's own messages (tickets, new keys) don't count.
-    pub fn is_silent(&mut self) -> bool {
-        let mut came = [std::mem::MaybeUninit::uninit(); 1];
-        while SockRef::from(&self.socket).peek(&mut came).is_ok() {
-            // Read past the runtime, which may not have noticed them yet.
-            match self.fill_now() {
-                Ok(1..) if self.digest().is_ok() && self.raw.is_empty() => {}
-                Ok(_) | Err(_) => return false,
+    pub fn is_silent(&mut self, ask_kernel: bool) -> bool {
+        let ask = if ask_kernel { Ask::Kernel } else { Ask::Runtime };
+        for _ in 0..BARREN_MAX {
+            if self.plain > 0 || !self.raw.is_empty() || self.ended {
+                return false;
+            }
+            match self.fill(ask) {
+                Ok(1..) if self.answer().is_ok() => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+                Ok(_) => return false,
             }
         }
-        self.plain == 0 && self.raw.is_empty() && !self.has_heard_the_end()
+        false
     }
 
-    /// TLS's own end, as far as the socket takes it at once.
+    /// Whether dropping it from now on is an end in order, of which the peer is told.
+    pub fn rest(&mut self, resting: bool) {
+        self.resting = resting;
+    }
+
+    /// TLS's own end, as far as the socket takes it at once. After a record that left in part it would be noise.
     pub fn say_goodbye(&mut self) {
+        self.resting = false;
         if self.sealed == 0 {
             self.tls.send_close_notify();
             let _best_effort = self.flush();
         }
     }
 
-    /// One read from the socket to `raw`, or straight to rustls.
-    fn fill(&mut self) -> io::Result<usize> {
-        self.fill_by(|socket, buf| socket.try_read_buf(buf))
-    }
-
-    fn fill_now(&mut self) -> io::Result<usize> {
-        self.fill_by(|socket, buf| {
-            let read = SockRef::from(socket).recv(buf.spare_capacity_mut())?;
-            // SAFETY: the kernel has just written so many bytes there.
-            unsafe { buf.set_len(buf.len() + read) };
-            Ok(read)
-        })
-    }
-
-    fn fill_by(
-        &mut self,
-        read: impl FnOnce(&TcpStream, &mut Vec<u8>) -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    /// One read from the socket to rustls; what it has no room for, to `raw`. Zero bytes: the socket's end, which
+    /// is not TLS's.
+    fn fill(&mut self, ask: Ask) -> io::Result<usize> {
         READ.with_borrow_mut(|buf| {
-            buf.clear();
-            let read = read(&self.socket, buf)?;
+            let read = match ask {
+                Ask::Runtime => self.socket.try_read(buf)?,
+                Ask::Kernel => (&*SockRef::from(&self.socket)).read(buf)?,
+            };
             if read == 0 {
                 // So that rustls can tell an end in order from one that was cut off.
                 self.tls.read_tls(&mut io::empty())?;
+                return Ok(0);
             }
-            self.raw.end().extend_from_slice(buf);
+            if read < buf.len() {
+                // As for plain sockets: the kernel has no more, and the next look costs no system call.
+                let _cleared = self.socket.try_io(Interest::READABLE, would_block);
+            }
+            let mut came = &buf[..read];
+            while !came.is_empty() && self.plain == 0 && self.step(&mut came)? > 0 {}
+            self.raw.end().extend_from_slice(came);
             Ok(read)
         })
     }
 
-    /// Gives rustls what has come, as far as it has room.
+    /// Gives rustls what came earlier, as far as it has room.
     fn digest(&mut self) -> io::Result<()> {
-        while !self.raw.is_empty() && self.plain == 0 {
-            let mut rest = self.raw.filled();
-            let taken = self.tls.read_tls(&mut rest)?;
-            self.raw.consume(taken);
-            let state = self.tls.process_new_packets().map_err(|error| {
-                let _alert = self.tls.write_tls(&mut Raw(&self.socket));
-                io::Error::new(io::ErrorKind::InvalidData, error)
-            })?;
-            self.plain = state.plaintext_bytes_to_read();
-            if taken == 0 {
-                break;
-            }
-        }
-        if self.raw.is_empty() {
-            self.raw = Buf::default();
-        }
-        // Answers of TLS's own. Behind a record of ours they leave with it: only who holds the flight may send that.
-        if self.sealed == 0 && !self.tls.is_handshaking() && self.tls.wants_write() {
-            match self.flush() {
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+        let mut raw = std::mem::take(&mut self.raw);
+        let mut came = raw.filled();
+        let before = came.len();
+        while !came.is_empty() && self.plain == 0 && self.step(&mut came)? > 0 {}
+        let taken = before - came.len();
+        raw.consume(taken);
+        if !raw.is_empty() {
+            self.raw = raw;
         }
         Ok(())
     }
 
+    /// One piece for rustls; zero after the peer's word that there is no more.
+    fn step(&mut self, came: &mut &[u8]) -> io::Result<usize> {
+        let taken = self.tls.read_tls(came)?;
+        match self.tls.process_new_packets() {
+            Ok(state) => {
+                self.plain = state.plaintext_bytes_to_read();
+                self.ended = state.peer_has_closed();
+                Ok(taken)
+            }
+            Err(error) => {
+                let _alert = self.answer();
+                Err(io::Error::new(io::ErrorKind::InvalidData, error))
+            }
+        }
+    }
+
+    /// Sends answers of TLS's own. Behind records of ours they wait: only who holds the flight may send those.
+    fn answer(&mut self) -> io::Result<()> {
+        if self.sealed > 0 || (self.out.is_empty() && !self.tls.wants_write()) {
+            return Ok(());
+        }
+        match self.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            flushed => flushed,
+        }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
+        self.collect()?;
+        while !self.out.is_empty() {
+            self.push()?;
+        }
+        Ok(())
+    }
+
+    /// Takes from rustls what it has made.
+    fn collect(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
-            self.tls.write_tls(&mut Raw(&self.socket))?;
+            if self.out.capacity() == 0 {
+                self.out.put_room(WRITE.take());
+            }
+            self.tls.write_tls(self.out.end())?;
+        }
+        Ok(())
+    }
+
+    /// One system call.
+    fn push(&mut self) -> io::Result<()> {
+        let taken = self.socket.try_write(self.out.filled())?;
+        self.out.consume(taken);
+        if self.out.is_empty() {
+            WRITE.set(self.out.take_room());
         }
         Ok(())
     }
 }
 
-/// The socket, as rustls writes to it.
-struct Raw<'a>(&'a TcpStream);
-
-impl io::Write for Raw<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.resting {
+            self.say_goodbye();
+        }
     }
+}
 
-    fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Whom a read asks first.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// The runtime, which mostly knows whether there is something to read.
+    Runtime,
+    /// The kernel itself, also about what the runtime has not noticed yet.
+    Kernel,
 }

@@ -3,6 +3,7 @@
 //! Counting is an atomic addition; text is made when someone asks.
 
 mod histogram;
+mod tls;
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use self::histogram::Histogram;
+pub use self::tls::{Side, TlsFiles, TlsMetrics};
 
 /// What became of a request, as `fencegate_requests_total` counts it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +83,8 @@ pub struct Metrics {
     pub commit_seconds: Histogram,
     /// From the commit point to the end of the backend's answer.
     pub upstream_seconds: Histogram,
+    /// Of TLS.
+    pub tls: TlsMetrics,
 }
 
 /// Gauges, read when someone asks for the metrics.
@@ -155,6 +159,7 @@ impl Metrics {
             upstream.clone(),
         );
         Metrics {
+            tls: TlsMetrics::register(&mut registry),
             registry: Mutex::new(registry),
             requests,
             in_flight,

@@ -5,6 +5,7 @@
 //! finished and doubts waited out, up to `shutdown_timeout` → the ledger closed, clean or not.
 
 mod accept;
+mod certificates;
 mod core;
 mod files;
 mod signals;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::accept::{accept, listen};
+use self::certificates::Certificates;
 use self::core::{Cores, Message};
 use self::signals::Signals;
 use crate::admin::{self, Admin, Effective, Ready};
@@ -168,6 +170,7 @@ async fn operate(
 ) -> Result<(), Failure> {
     let shutdown_timeout = config.shutdown_timeout;
     let effective = Arc::new(Effective::of(&config));
+    let certificates = Certificates::of(&config, &metrics);
     let mut sockets = Vec::new();
     for listener in config.listeners {
         let socket = listen(listener.bind).map_err(|source| Failure::Bind {
@@ -209,6 +212,7 @@ async fn operate(
         drop(admin_stopped.await)
     }));
     let hold = tokio::spawn(end_hold(Arc::clone(keeper), settle_after));
+    let certificates = tokio::spawn(certificates.watch());
     ready.set(true);
     tracing::info!(fences = keeper.fences(), admin = %bind, "ready");
 
@@ -235,6 +239,7 @@ async fn operate(
     cores.tell(|| Message::Abort);
     cores.join().await;
     hold.abort();
+    certificates.abort();
     drop(admin_stop);
     // A client of the admin address that keeps its connection must not keep the process.
     let _late = tokio::time::timeout(Duration::from_millis(200), admin).await;

@@ -7,25 +7,27 @@
 mod pool;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, UnixStream};
 
 pub use self::pool::{NoConn, Pool, Slot, Slots};
 use crate::base::Buf;
+use crate::config::Target;
 use crate::keeper::{Cut, Flight};
-use crate::net::Stream;
+use crate::net::{ClientTls, Stream};
 
 /// Where the backend is and how it is connected.
 #[derive(Clone, Debug)]
 pub struct Backend {
-    /// A name or an address, without brackets.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// How long a connect may take, all addresses of the name together.
+    /// Where it is.
+    pub target: Target,
+    /// TLS towards it; over TCP alone.
+    pub tls: Option<Arc<ClientTls>>,
+    /// How long a connect may take, all addresses of the name and TLS's handshake together.
     pub connect_timeout: Duration,
     /// A4: TCP_USER_TIMEOUT stays below it.
     pub settle_after: Duration,
@@ -44,8 +46,14 @@ pub struct Conn {
     reused: bool,
     own: bool,
     idle_since: Instant,
+    /// From here on it is not kept.
+    retires_at: Option<Instant>,
     _slot: Slot,
 }
+
+/// A name may lead elsewhere by now, and a certificate may have been replaced: so a connection that depends on
+/// either is replaced as well, however busy it is kept.
+const AGE_MAX: Duration = Duration::from_secs(60);
 
 /// From here on an idle connection is looked at by a system call before it is used.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -188,31 +196,38 @@ impl Conn {
 
 impl Backend {
     /// Connects, trying the addresses of the name in their order. The name is resolved anew each time.
-    async fn connect(&self) -> io::Result<TcpStream> {
-        let attempt = async {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            for address in self.addresses().await? {
-                match self.connect_to(address).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
-        };
-        match tokio::time::timeout(self.connect_timeout, attempt).await {
+    async fn connect(&self) -> io::Result<Stream> {
+        match tokio::time::timeout(self.connect_timeout, self.attempt()).await {
             Ok(result) => result,
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connect_timeout is over")),
         }
     }
 
-    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        match self.host.parse() {
-            Ok(ip) => Ok(vec![SocketAddr::new(ip, self.port)]),
-            Err(_not_an_address) => Ok(tokio::net::lookup_host((&*self.host, self.port)).await?.collect()),
+    async fn attempt(&self) -> io::Result<Stream> {
+        let (host, port) = match &self.target {
+            Target::Unix { path } => return Ok(Stream::unix(UnixStream::connect(path).await?)),
+            Target::Tcp { host, port } => (host, *port),
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses(host, port).await? {
+            match self.connect_to(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
         }
+        Err(last)
     }
 
-    async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
+    /// Whether where it is and who it is can't change while a connection stands.
+    fn is_fixed(&self) -> bool {
+        self.tls.is_none()
+            && match &self.target {
+                Target::Tcp { host, .. } => host.parse::<IpAddr>().is_ok(),
+                Target::Unix { .. } => true,
+            }
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> io::Result<Stream> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         // Before connecting, so that it holds from the first byte on: closing, also by kill -9, sends a reset and
@@ -220,7 +235,18 @@ impl Backend {
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_user_timeout(Some(user_timeout(self.settle_after)))?;
         socket.set_tcp_nodelay(true)?;
-        TcpSocket::from_std_stream(socket.into()).connect(address).await
+        let socket = TcpSocket::from_std_stream(socket.into()).connect(address).await?;
+        match &self.tls {
+            None => Ok(Stream::tcp(socket)),
+            Some(tls) => tls.connect(socket).await,
+        }
+    }
+}
+
+async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match host.parse() {
+        Ok(ip) => Ok(vec![SocketAddr::new(ip, port)]),
+        Err(_not_an_address) => Ok(tokio::net::lookup_host((host, port)).await?.collect()),
     }
 }
 

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Backend, Conn};
+use super::{AGE_MAX, Backend, Conn};
 use crate::base::Buf;
-use crate::net::Stream;
 
 /// Many servers close a connection that was idle for 5 s: ours are not kept so long.
 const IDLE_MAX: Duration = Duration::from_secs(4);
@@ -138,20 +137,25 @@ impl Pool {
     /// [`NoConn`]; nothing was sent.
     pub async fn connect(&self, patience: Duration) -> Result<Conn, NoConn> {
         let slot = self.slots.take(patience).await.ok_or(NoConn::Full)?;
-        let stream = Stream::tcp(self.backend.connect().await?);
+        let stream = self.backend.connect().await?;
+        let now = Instant::now();
         Ok(Conn {
             stream,
             inbox: Buf::default(),
             sent: 0,
             reused: false,
             own: false,
-            idle_since: Instant::now(),
+            idle_since: now,
+            retires_at: (!self.backend.is_fixed()).then(|| now + AGE_MAX),
             _slot: slot,
         })
     }
 
     /// Takes a connection back whose last answer has come whole.
     pub fn put(&self, mut conn: Conn, now: Instant) {
+        if conn.retires_at.is_some_and(|at| at <= now) {
+            return conn.close();
+        }
         conn.rest(now);
         self.idle.lock().push(conn);
         if self.slots.open.load(Ordering::Acquire) >= self.slots.open_max {

@@ -2,8 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
 use super::PATIENCE;
 
@@ -63,6 +67,7 @@ fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 #[derive(Debug)]
 pub struct Conn {
     pub stream: TcpStream,
+    pub tls: Option<ClientConnection>,
     inbox: Vec<u8>,
 }
 
@@ -82,17 +87,42 @@ impl Conn {
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Conn {
             stream,
+            tls: None,
             inbox: Vec::new(),
         }
     }
 
+    /// By TLS, to what must be `localhost`.
+    #[track_caller]
+    pub fn open_tls(port: u16, config: &Arc<ClientConfig>) -> Conn {
+        Conn::try_open_tls(port, config).unwrap()
+    }
+
+    pub fn try_open_tls(port: u16, config: &Arc<ClientConfig>) -> io::Result<Conn> {
+        let mut conn = Conn::try_open(port)?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut tls = ClientConnection::new(Arc::clone(config), name).unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut conn.stream)?;
+        }
+        conn.tls = Some(tls);
+        Ok(conn)
+    }
+
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
-        self.stream.write_all(bytes.as_ref()).unwrap();
+        self.try_send(bytes).unwrap();
         self
     }
 
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref())
+        match &mut self.tls {
+            None => self.stream.write_all(bytes.as_ref()),
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(tls, &mut self.stream);
+                stream.write_all(bytes.as_ref())?;
+                stream.flush()
+            }
+        }
     }
 
     /// Ends our side.
@@ -220,7 +250,10 @@ impl Conn {
 
     fn fill(&mut self) -> io::Result<usize> {
         let mut room = vec![0; 256 * 1024];
-        let read = self.stream.read(&mut room)?;
+        let read = match &mut self.tls {
+            None => self.stream.read(&mut room)?,
+            Some(tls) => rustls::Stream::new(tls, &mut self.stream).read(&mut room)?,
+        };
         self.inbox.extend_from_slice(&room[..read]);
         Ok(read)
     }

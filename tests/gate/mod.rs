@@ -10,13 +10,15 @@ mod client;
 mod process;
 mod raw;
 mod stub;
+mod tls;
 
 use std::time::{Duration, Instant};
 
 pub use self::client::{Ask, Conn, Reply, ask, head};
 pub use self::process::{Gate, RULE, Setup};
 pub use self::raw::{RawBackend, Request, ends_by_reset, read_head, read_request, read_rest};
-pub use self::stub::{Applied, Stub};
+pub use self::stub::{Applied, Front, Stub};
+pub use self::tls::{Pki, client_config_of};
 
 /// How long a test waits for what must come. Generous: the machine may be busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -24,6 +24,8 @@ pub const RULE: &str = r#"
 pub struct Setup {
     pub rules: String,
     pub settle_after: String,
+    /// The backend's, where `{port}` stands for its port.
+    pub url: String,
     /// Lines inside `upstream`.
     pub upstream: Vec<String>,
     /// Lines inside the listener.
@@ -42,6 +44,7 @@ impl Default for Setup {
         Setup {
             rules: RULE.into(),
             settle_after: "2s".into(),
+            url: "http://127.0.0.1:{port}".into(),
             upstream: Vec::new(),
             listener: Vec::new(),
             top: Vec::new(),
@@ -62,6 +65,11 @@ impl Setup {
 
     pub fn settle_after(mut self, settle_after: &str) -> Setup {
         self.settle_after = settle_after.into();
+        self
+    }
+
+    pub fn url(mut self, url: &str) -> Setup {
+        self.url = url.into();
         self
     }
 
@@ -99,13 +107,13 @@ impl Setup {
             lines.iter().map(|line| format!("{by}{line}\n")).collect()
         };
         format!(
-            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\"{} }}\n{}listeners:\n  - name: store\n    bind: \"127.0.0.1:{}\"\n    upstream:\n      url: \"http://127.0.0.1:{}\"\n      settle_after: {}\n{}{}    rules:{}",
+            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\"{} }}\n{}listeners:\n  - name: store\n    bind: \"127.0.0.1:{}\"\n    upstream:\n      url: \"{}\"\n      settle_after: {}\n{}{}    rules:{}",
             self.store,
             gate.admin,
             self.admin,
             indented(&self.top, ""),
             gate.port,
-            gate.backend,
+            self.url.replace("{port}", &gate.backend.to_string()),
             self.settle_after,
             indented(&self.upstream, "      "),
             indented(&self.listener, "    "),
@@ -155,7 +163,7 @@ impl Gate {
     /// is not its fault.
     #[track_caller]
     pub fn start(&mut self) {
-        for _ in 0..5 {
+        for _ in 0..20 {
             if self.try_start() {
                 return;
             }

@@ -8,11 +8,17 @@
 //! - `x-stub-drop: late` it closes at once and applies after the delay or the hold; `never` it closes and forgets;
 //! - `x-stub-status: CODE` the answer's status.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::PATIENCE;
 use super::raw::{Request, read_head, read_rest};
@@ -75,17 +81,51 @@ pub struct Stub {
     shared: Arc<Shared>,
 }
 
+/// What the store listens on.
+pub enum Front {
+    Tcp(IpAddr),
+    Tls(IpAddr, Arc<ServerConfig>),
+    Unix(PathBuf),
+}
+
 impl Stub {
     pub fn start() -> Stub {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        Stub::start_on(Front::Tcp(Ipv4Addr::LOCALHOST.into()))
+    }
+
+    pub fn start_on(front: Front) -> Stub {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
+        let (ip, tls) = match front {
+            Front::Tcp(ip) => (ip, None),
+            Front::Tls(ip, config) => (ip, Some(config)),
+            Front::Unix(path) => {
+                let listener = UnixListener::bind(path).unwrap();
+                std::thread::spawn(move || {
+                    for stream in listener.incoming().flatten() {
+                        let shared = Arc::clone(&of_thread);
+                        shared.change(|state| state.connections += 1);
+                        let reader = stream.try_clone().unwrap();
+                        std::thread::spawn(move || serve(reader, stream, &shared));
+                    }
+                });
+                return Stub { port: 0, shared };
+            }
+        };
+        let listener = TcpListener::bind((ip, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let shared = Arc::clone(&of_thread);
+                let (shared, tls) = (Arc::clone(&of_thread), tls.clone());
                 shared.change(|state| state.connections += 1);
-                std::thread::spawn(move || serve(stream, &shared));
+                std::thread::spawn(move || match tls {
+                    None => serve(stream.try_clone().unwrap(), stream, &shared),
+                    Some(config) => {
+                        let tls = ServerConnection::new(config).unwrap();
+                        let both = Both(Rc::new(RefCell::new(StreamOwned::new(tls, stream))));
+                        serve(both.clone(), both, &shared);
+                    }
+                });
             }
         });
         Stub { port, shared }
@@ -190,9 +230,28 @@ impl Shared {
     }
 }
 
-fn serve(stream: TcpStream, shared: &Arc<Shared>) {
-    let mut reader = BufReader::with_capacity(64 * 1024, stream.try_clone().unwrap());
-    let mut writer = stream;
+/// A TLS connection that is read and written in turns.
+#[derive(Clone)]
+struct Both(Rc<RefCell<StreamOwned<ServerConnection, TcpStream>>>);
+
+impl Read for Both {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.borrow_mut().read(bytes)
+    }
+}
+
+impl Write for Both {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
+}
+
+fn serve(reader: impl Read, mut writer: impl Write, shared: &Arc<Shared>) {
+    let mut reader = BufReader::with_capacity(64 * 1024, reader);
     while let Ok(Some(request)) = read_head(&mut reader) {
         shared.change(|state| state.arrived.push(request.clone()));
         if request.field("expect").is_some() && writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_err() {
@@ -227,7 +286,7 @@ fn serve(stream: TcpStream, shared: &Arc<Shared>) {
     }
 }
 
-fn send(writer: &mut TcpStream, shared: &Shared, request: &Request, mut body: Vec<u8>) -> io::Result<()> {
+fn send(writer: &mut impl Write, shared: &Shared, request: &Request, mut body: Vec<u8>) -> io::Result<()> {
     if let Some(size) = request.field("x-stub-answer-size") {
         body = vec![b'a'; size.parse().unwrap()];
     }

@@ -52,8 +52,11 @@ impl Client<'_> {
                 return Head::Ended;
             }
             let ready = self.readable(deadline).await;
-            if begun.is_none() && !self.idle.wake() {
-                return Head::Ended;
+            if begun.is_none() {
+                if !self.idle.wake() {
+                    return Head::Ended;
+                }
+                self.side.stream.rest(false);
             }
             if !ready {
                 return match begun {
@@ -76,6 +79,8 @@ impl Client<'_> {
         for buf in [&mut self.side.inbox, &mut self.side.outbox, &mut self.side.reply] {
             self.core.take_back(buf);
         }
+        // A stop that finds the connection here ends its task.
+        self.side.stream.rest(true);
         self.idle.rest();
         !self.gate.is_closing()
     }

@@ -21,7 +21,7 @@ use super::answer::Answer;
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
-use crate::base::{Buf, Reason};
+use crate::base::{Buf, ClientCert, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
 use crate::keeper::{Ask, Flight};
@@ -56,6 +56,8 @@ pub struct Peer {
     pub secure: bool,
     /// The version of HTTP that the client speaks, for `Via`.
     pub version: &'static str,
+    /// What its verified certificate says; `None` where it showed none.
+    pub cert: Option<Arc<ClientCert>>,
 }
 
 /// What a connection begins with.
@@ -301,7 +303,10 @@ impl<'a> Client<'a> {
             target: head.target,
             host: head.host,
             fields: head.fields,
-            from: rules::Sender::at(self.peer.address),
+            from: rules::Sender {
+                ip: self.peer.address,
+                cert: self.peer.cert.as_deref(),
+            },
         };
         let (rule, bearing) = match listener.rules.judge(&request, &mut self.scratch) {
             Judgement::Pass { rule, .. } => (rule, Bearing::Free),

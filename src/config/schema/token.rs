@@ -1,0 +1,51 @@
+//! The keys that say where a token comes from and how it is written.
+
+use super::Kind::{Choice, OneOrMore, Value};
+use super::State::{Default, Optional};
+use super::{Section, key, later};
+
+pub(super) static TOKEN: Section = Section {
+    what: "token",
+    keys: &[
+        key(
+            "header",
+            OneOrMore("names of header fields"),
+            Optional,
+            "the field that carries the token, or several of which one may come",
+        ),
+        key(
+            "query",
+            Value("the name of a query field"),
+            Optional,
+            "the query field that carries the token",
+        ),
+        key(
+            "cookie",
+            Value("the name of a cookie"),
+            Optional,
+            "the cookie that carries the token",
+        ),
+        key(
+            "pattern",
+            Value("a regular expression"),
+            Optional,
+            "takes the token out of a longer value",
+        ),
+        key(
+            "format",
+            Choice(&["integer", "hex", "pair"]),
+            Default("integer"),
+            "how tokens are written",
+        ),
+        key(
+            "max_step",
+            Value("a number"),
+            Optional,
+            "refuses a raise by more than this, but for a resource's first; for format integer",
+        ),
+        later("connection", "the token of a redis connection"),
+        later("startup_option", "the token of a postgres session"),
+        later("proxy_tlv", "the token in a PROXY header"),
+        later("preface", "the token in a first line"),
+    ],
+};
