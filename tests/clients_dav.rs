@@ -178,25 +178,21 @@ fn a_stale_rclone_never_deletes_the_new_holders_file() {
     local(&folder, "mine", "a new holder's");
     local(&folder, "late", "a stale holder's file");
     rclone(&gate, &folder, HOLDER, &["copyto", "mine", ":webdav:orders/a"]).is_fine();
-    let refused = |word: &str| gate.log().matches(&format!("reason=\"{word}\"")).count();
+    let decided = |decision: &str| {
+        let decision = format!("decision=\"{decision}\"");
+        gate.metric("fencegate_requests_total", &["rule=\"bucket\"", &decision])
+    };
     for (header, stale, missing) in [
         // The DELETE has the token too, or it has none.
-        (STALE, 6, 0),
-        ("--header-upload=Fencing-Token: 33", 3, 3),
+        (STALE, 6.0, 0.0),
+        ("--header-upload=Fencing-Token: 33", 3.0, 3.0),
     ] {
-        let before = (refused("stale-token"), refused("missing-token"));
+        let before = (decided("stale"), decided("missing"));
         let words = ["--retries-sleep=0", "copyto", "late", ":webdav:orders/a"];
         rclone(&gate, &folder, header, &words).failed();
         assert_eq!(fs::read(apache.file("/orders/a")).unwrap(), b"a new holder's");
-        assert_eq!(
-            (
-                refused("stale-token") - before.0,
-                refused("missing-token") - before.1
-            ),
-            (stale, missing),
-            "{}",
-            gate.log()
-        );
+        let sent = (decided("stale") - before.0, decided("missing") - before.1);
+        assert_eq!(sent, (stale, missing), "{}", gate.log());
     }
 }
 

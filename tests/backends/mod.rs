@@ -7,6 +7,8 @@
 
 mod apache;
 mod nginx;
+#[cfg(feature = "demo")]
+mod s3;
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -15,6 +17,8 @@ use std::process::{Command, Output, Stdio};
 
 pub use self::apache::Apache;
 pub use self::nginx::Nginx;
+#[cfg(feature = "demo")]
+pub use self::s3::{ACCESS_KEY, S3, SECRET_KEY};
 
 /// The path itself, of a file that must be there.
 #[track_caller]
@@ -77,6 +81,11 @@ pub fn run(command: &mut Command) -> Said {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// The Python that has boto3 and requests. `FENCEGATE_PYTHON` names another one, to try other versions of them.
+pub fn python() -> String {
+    std::env::var("FENCEGATE_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".into())
 }
 
 /// A port that nobody has at the moment.
