@@ -24,6 +24,8 @@ pub const RULE: &str = r#"
 pub struct Setup {
     pub rules: String,
     pub settle_after: String,
+    /// The address that it listens at and at which the backend is, without the ports.
+    pub host: String,
     /// Lines inside `upstream`.
     pub upstream: Vec<String>,
     /// Lines inside the listener.
@@ -38,6 +40,7 @@ impl Default for Setup {
         Setup {
             rules: RULE.into(),
             settle_after: "2s".into(),
+            host: "127.0.0.1".into(),
             upstream: Vec::new(),
             listener: Vec::new(),
             top: Vec::new(),
@@ -93,11 +96,13 @@ impl Setup {
             lines.iter().map(|line| format!("{by}{line}\n")).collect()
         };
         format!(
-            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\" }}\n{}listeners:\n  - name: store\n    bind: \"127.0.0.1:{}\"\n    upstream:\n      url: \"http://127.0.0.1:{}\"\n      settle_after: {}\n{}{}    rules:{}",
+            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\" }}\n{}listeners:\n  - name: store\n    bind: \"{}:{}\"\n    upstream:\n      url: \"http://{}:{}\"\n      settle_after: {}\n{}{}    rules:{}",
             self.store,
             gate.admin,
             indented(&self.top, ""),
+            self.host,
             gate.port,
+            self.host,
             gate.backend,
             self.settle_after,
             indented(&self.upstream, "      "),
