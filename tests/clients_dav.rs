@@ -8,7 +8,7 @@ mod gate;
 use std::fs;
 use std::process::Stdio;
 
-use backends::{Apache, Nginx, Said, program, run};
+use backends::{Apache, Nginx, Said, program, python, run};
 use gate::{Gate, RULE, Setup, ask};
 use tempfile::TempDir;
 
@@ -232,4 +232,30 @@ fn cadaver_works_where_no_token_is_asked_for_until_somebody_brings_one() {
         said.out
     );
     assert!(said.out.contains("held"), "{}", said.out);
+}
+
+// ---- clients that push without asking
+
+/// It sends no Expect: it pushes the whole body, and reads the answer after it.
+const PUSH: &str = "
+import sys, requests
+answer = requests.put(sys.argv[1], data=b'x' * int(sys.argv[2]), headers={'Fencing-Token': '33'})
+print(answer.status_code, answer.headers['Fencing-Token-Highest'], answer.json()['reason'])
+";
+
+#[test]
+fn clients_that_push_a_large_body_flat_out_read_why_it_was_refused() {
+    let (_apache, gate, folder) = share(RULE);
+    gate.send(ask("PUT", "/orders/a").token(34).body("held"));
+    let url = format!("http://127.0.0.1:{}/orders/a", gate.port);
+    for size in [100_000, 10_000_000, 50_000_000] {
+        let mut requests = program(&python(), folder.path());
+        let said = run(requests.args(["-c", PUSH, &url, &size.to_string()]));
+        assert_eq!(said.is_fine().out, "412 34 stale-token\n", "{size} bytes");
+        fs::write(folder.path().join("large"), vec![b'x'; size]).unwrap();
+        let mut curl = program("/usr/bin/curl", folder.path());
+        curl.args(["-s", "-o", "answer", "-w", "%{http_code}", "-T", "large", &url]);
+        let said = run(curl.args(["-H", "Expect:", "-H", "Fencing-Token: 33"]));
+        assert_eq!(said.is_fine().out, "412", "{size} bytes");
+    }
 }
