@@ -236,6 +236,31 @@ fn an_image_is_pushed_and_its_tag_alone_is_fenced() {
 
 // ---- connections
 
+/// Its greeting holds no end of a line to wait for.
+#[test]
+fn tls_spoken_to_a_port_without_it_is_refused_at_once() {
+    let stub = Stub::start();
+    let gate = Setup::default()
+        .listener("limits: { header_timeout: 600s }")
+        .start(stub.port);
+    for greeting in [
+        &b"\x16"[..],
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\r\n\x16\x03",
+    ] {
+        let mut conn = Conn::open(gate.port);
+        conn.send(greeting);
+        conn.reply().is(400, "bad-request");
+        conn.is_closed();
+    }
+    let curl = std::process::Command::new("/usr/bin/curl")
+        .args(["-sk", "-m", "20", &format!("https://127.0.0.1:{}/", gate.port)])
+        .output()
+        .expect("`.ci/setup` installs curl");
+    // 28 would be its own time-out.
+    assert_eq!(curl.status.code(), Some(35), "{curl:?}");
+}
+
 #[test]
 fn a_backend_at_an_ipv6_address_is_reached_and_host_keeps_its_brackets() {
     let listener = match TcpListener::bind("[::1]:0") {
