@@ -259,3 +259,35 @@ fn clients_that_push_a_large_body_flat_out_read_why_it_was_refused() {
         assert_eq!(said.is_fine().out, "412", "{size} bytes");
     }
 }
+
+// ---- locks of the store beside tokens
+
+/// WebDAV's own lock token stands in `If`; it and the fencing token know nothing of each other.
+#[test]
+fn the_stores_locks_and_fencing_tokens_live_side_by_side() {
+    let (apache, gate, _folder) = share(RULE);
+    let put = |token: u64| ask("PUT", "/orders/a").token(token).body(format!("by {token}"));
+    assert_eq!(gate.send(put(33)).status, 201);
+    let lock = "<?xml version=\"1.0\"?><lockinfo xmlns=\"DAV:\"><lockscope><exclusive/></lockscope>\
+                <locktype><write/></locktype></lockinfo>";
+    let locked = gate.send(ask("LOCK", "/orders/a").token(33).body(lock));
+    assert_eq!(locked.status, 200, "{locked:?}");
+    let name = locked.field("lock-token").unwrap().to_owned();
+    let condition = format!("({name})");
+    // The store's own word, whoever asks.
+    let reply = gate.send(put(34));
+    assert_eq!((reply.status, reply.reason()), (423, ""));
+    // The old holder has the store's lock still, and is stale. A 412 could be taken for the store's word on `If`.
+    gate.send(put(33).field("If", &condition)).is(403, "stale-token");
+    assert_eq!(gate.send(put(34).field("If", &condition)).status, 204);
+    let moved = |token: u64| {
+        ask("MOVE", "/orders/a")
+            .token(token)
+            .field("Destination", "http://store.test/orders/b%20c")
+            .field("If", format!("<http://store.test/orders/a> {condition}"))
+    };
+    gate.send(moved(33)).is(403, "stale-token");
+    assert_eq!(gate.send(moved(34)).status, 201);
+    assert_eq!(fs::read(apache.file("/orders/b c")).unwrap(), b"by 34");
+    assert!(!apache.file("/orders/a").exists());
+}
