@@ -64,7 +64,7 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, OneOrMore, Partly, Sections, Value, Values};
+use Kind::{Anything, Choice, Partly, Sections, Value, Values};
 use State::{Default, NotBuilt, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {

@@ -26,6 +26,8 @@ pub struct Setup {
     pub settle_after: String,
     /// The backend's, where `{port}` stands for its port.
     pub url: String,
+    /// The address that it listens at and at which the backend is, without the ports.
+    pub host: String,
     /// Lines inside `upstream`.
     pub upstream: Vec<String>,
     /// Lines inside the listener.
@@ -44,7 +46,8 @@ impl Default for Setup {
         Setup {
             rules: RULE.into(),
             settle_after: "2s".into(),
-            url: "http://127.0.0.1:{port}".into(),
+            url: "http://{host}:{port}".into(),
+            host: "127.0.0.1".into(),
             upstream: Vec::new(),
             listener: Vec::new(),
             top: Vec::new(),
@@ -107,13 +110,16 @@ impl Setup {
             lines.iter().map(|line| format!("{by}{line}\n")).collect()
         };
         format!(
-            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\"{} }}\n{}listeners:\n  - name: store\n    bind: \"127.0.0.1:{}\"\n    upstream:\n      url: \"{}\"\n      settle_after: {}\n{}{}    rules:{}",
+            "version: 1\nstore: {}\nadmin: {{ bind: \"127.0.0.1:{}\"{} }}\n{}listeners:\n  - name: store\n    bind: \"{}:{}\"\n    upstream:\n      url: \"{}\"\n      settle_after: {}\n{}{}    rules:{}",
             self.store,
             gate.admin,
             self.admin,
             indented(&self.top, ""),
+            self.host,
             gate.port,
-            self.url.replace("{port}", &gate.backend.to_string()),
+            self.url
+                .replace("{host}", &self.host)
+                .replace("{port}", &gate.backend.to_string()),
             self.settle_after,
             indented(&self.upstream, "      "),
             indented(&self.listener, "    "),

@@ -17,11 +17,15 @@ const FIELDS_MAX: usize = 1000;
 /// The index after the empty line that ends the head at the start of `buf`, if it is there. `from` is how much
 /// of `buf` an earlier call has seen already.
 ///
-/// An empty line made with bare LFs ends the head too, so that the parser can refuse it at once instead of
-/// waiting for a time-out.
+/// An empty line made with bare LFs ends the head too, and so does a first byte that begins none, so that the parser
+/// can refuse it at once instead of waiting for a time-out: TLS spoken to a port without it holds no line's end.
 #[must_use]
 pub fn find_head_end(buf: &[u8], from: usize) -> Option<usize> {
-    let start = from.saturating_sub(2).max(blank_lines(buf));
+    let blank = blank_lines(buf);
+    if buf.get(blank).is_some_and(|first| begins_no_head(*first)) {
+        return Some(blank + 1);
+    }
+    let start = from.saturating_sub(2).max(blank);
     let rest = buf.get(start..)?;
     for at in memchr::memchr_iter(b'\n', rest) {
         match rest[at + 1..] {
@@ -31,6 +35,11 @@ pub fn find_head_end(buf: &[u8], from: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// A CR or LF may be the start of a blank line.
+fn begins_no_head(first: u8) -> bool {
+    !first.is_ascii_graphic() && first != b'\r' && first != b'\n'
 }
 
 /// The length of the blank lines before a request line, up to the number that is forgiven.
