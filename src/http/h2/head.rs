@@ -131,6 +131,13 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// The answer to what does not come in time.
+pub fn late(detail: &str) -> Answer {
+    let mut answer = bad(detail);
+    answer.status = Some(408);
+    answer
+}
+
 /// The answer to a malformed head.
 pub fn bad(detail: &str) -> Answer {
     Answer::new(Reason::BadRequest, detail)

@@ -19,7 +19,7 @@ use http::{Method, Request};
 use tokio::task::JoinSet;
 
 use self::fragments::{Fragments, Watched};
-use self::stream::Pump;
+use self::stream::{Nothing, Pump};
 use super::client::{Client, First, Peer};
 use super::{Core, Gate, Idle};
 use crate::base::Buf;
@@ -160,15 +160,27 @@ async fn one(
     respond: SendResponse<Bytes>,
     fragment: bool,
 ) -> bool {
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let mut inbox = Buf::default();
-    let written = if fragment {
+    let mut written = if fragment {
         Err(head::bad("the target has a fragment"))
     } else {
         head::write_head(inbox.end(), &parts, body.is_end_stream())
     };
     let head_only = parts.method == Method::HEAD;
     drop(parts);
+    if written
+        .as_ref()
+        .is_ok_and(|plan| plan.framing == Framing::Length(0))
+    {
+        let patience = gate.listener.limits.header_timeout;
+        match tokio::time::timeout(patience, stream::read_nothing(&gate, &mut body)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(Nothing::Reset)) => return true,
+            Ok(Err(Nothing::Refused(answer))) => written = Err(*answer),
+            Err(_late) => written = Err(head::late("the stream did not end within header_timeout")),
+        }
+    }
     let (near, far) = pipe();
     let (first, framing) = match written {
         Ok(plan) => (First::Came(inbox), plan.framing),

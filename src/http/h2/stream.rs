@@ -14,7 +14,8 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::super::Gate;
-use super::head::is_of_the_connection;
+use super::super::answer::Answer;
+use super::head::{bad, is_of_the_connection};
 use crate::base::Buf;
 use crate::net::{Came, Far};
 use crate::wire::http1::{
@@ -264,11 +265,6 @@ impl Up {
         }
     }
 
-    fn has_token(&self, trailers: Option<&HeaderMap>) -> bool {
-        let rules = &self.gate.listener.rules;
-        trailers.is_some_and(|map| map.keys().any(|name| rules.is_token_header(name.as_str())))
-    }
-
     /// The body is through. Trailers go with chunks; behind a length HTTP/1.1 has no place for them, and they are left
     /// out.
     fn finish(&mut self, far: &mut Far, trailers: Option<HeaderMap>) {
@@ -283,13 +279,39 @@ impl Up {
             let mut end = Vec::with_capacity(lines.len() + 8);
             write_last_chunk(&mut end, &lines);
             far.send(end.into());
-        } else if self.has_token(trailers.as_ref()) {
+        } else if has_token(&self.gate, trailers.as_ref()) {
             // Before its last byte has left: the write can still be refused.
             return far.refuse();
         } else if let Some(last) = self.held.take() {
             far.send(last);
         }
         far.end();
+    }
+}
+
+fn has_token(gate: &Gate, trailers: Option<&HeaderMap>) -> bool {
+    let rules = &gate.listener.rules;
+    trailers.is_some_and(|map| map.keys().any(|name| rules.is_token_header(name.as_str())))
+}
+
+/// Why a request that says that it has no body is not one.
+pub enum Nothing {
+    /// Its client has reset it, or something came behind its head.
+    Reset,
+    /// What came is refused.
+    Refused(Box<Answer>),
+}
+
+/// Reads a body of no bytes to the end of its stream. To the backend such a request is whole with its head: what
+/// still comes behind that must be known before (RFC 9113, 8.1.1), and the h2 crate resets the stream for it.
+pub async fn read_nothing(gate: &Gate, body: &mut RecvStream) -> Result<(), Nothing> {
+    while let Some(piece) = body.data().await {
+        piece.map_err(|_| Nothing::Reset)?;
+    }
+    let trailers = body.trailers().await.map_err(|_| Nothing::Reset)?;
+    match has_token(gate, trailers.as_ref()) {
+        true => Err(Nothing::Refused(Box::new(bad("a token stands in the trailers")))),
+        false => Ok(()),
     }
 }
 
