@@ -25,6 +25,8 @@ use crate::wire::http1::{
 
 /// The largest head or trailer section of an answer; the relay has checked it by the same measure.
 const ANSWER_HEAD_MAX: usize = 256 * 1024;
+/// Up to this size a piece is copied: as a part of what was read it would keep all of that in memory.
+const SMALL: usize = 2 * 1024;
 /// How long a client has to read an answer that came early, before it is told to stop sending.
 const EARLY_ANSWER: Duration = Duration::from_secs(1);
 
@@ -243,9 +245,11 @@ impl Pump {
 
 impl Up {
     fn take(&mut self, far: &mut Far, data: Bytes) {
-        if data.is_empty() {
-            return;
-        }
+        let data = match data.len() {
+            0 => return,
+            1..=SMALL => Bytes::copy_from_slice(&data),
+            _ => data,
+        };
         if self.framing == Framing::Chunked {
             let mut size = Vec::with_capacity(10);
             write_chunk_head(&mut size, data.len());
