@@ -99,7 +99,7 @@ impl Served {
                     None => break,
                 },
                 Some(ended) = self.running.join_next() => {
-                    idle_until = Instant::now() + idle_timeout;
+                    idle_until = Instant::now() + if goodbye { GOODBYE_MAX } else { idle_timeout };
                     if self.ended(ended) {
                         connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                     }

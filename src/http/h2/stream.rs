@@ -142,9 +142,18 @@ impl Pump {
         if self.up.state == UpState::Done {
             return;
         }
-        let over = poll_fn(|cx| match &mut self.down {
-            Down::Done { stream: Some(stream) } => stream.poll_reset(cx).map(drop),
-            Down::Head { .. } | Down::Body { .. } | Down::Done { stream: None } => Poll::Ready(()),
+        let Pump { up, down, .. } = self;
+        let over = poll_fn(|cx| {
+            // Often all of it is on its way already; then nothing is left to stop.
+            while let Poll::Ready(came) = up.body.poll_data(cx) {
+                if !matches!(came, Some(Ok(_))) {
+                    return Poll::Ready(());
+                }
+            }
+            match down {
+                Down::Done { stream: Some(stream) } => stream.poll_reset(cx).map(drop),
+                Down::Head { .. } | Down::Body { .. } | Down::Done { stream: None } => Poll::Ready(()),
+            }
         });
         let _late = tokio::time::timeout(EARLY_ANSWER, over).await;
     }
