@@ -38,14 +38,18 @@ const SEND_BUFFER_MAX: usize = 128 * 1024;
 /// A client that resets more than so many streams before their answers, and more than half of all, is opening
 /// them for the work that it makes (CVE-2023-44487).
 const RESETS_MAX: u64 = 100;
+/// What HTTP/2 counts for a field beyond its bytes (RFC 9113, 6.5.2), and how many fields the strict reader takes.
+const FIELD_OVERHEAD: usize = 32;
+const FIELDS_MAX: usize = 1000;
 /// How long a client may take to see that the connection ends.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// Serves a connection that speaks HTTP/2 from its first byte on, until it ends.
 pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, io: Duplex, peer: Arc<Peer>) {
     let limits = gate.listener.limits;
-    // Somewhat more than the limit: what is over it by less gets an answer that says why.
-    let head_max = u32::try_from(limits.max_header_bytes.saturating_mul(2)).unwrap_or(u32::MAX);
+    // More than the limit: what is over it by less gets an answer that says why. HTTP/2 counts more for each field.
+    let head_max = limits.max_header_bytes.saturating_mul(2) + FIELDS_MAX * FIELD_OVERHEAD;
+    let head_max = u32::try_from(head_max).unwrap_or(u32::MAX);
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(STREAMS_MAX)
