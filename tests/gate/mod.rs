@@ -8,6 +8,7 @@
 
 mod client;
 pub mod frames;
+mod front;
 pub mod h2;
 mod process;
 mod raw;
@@ -16,6 +17,7 @@ mod stub;
 use std::time::{Duration, Instant};
 
 pub use self::client::{Ask, Conn, Reply, ask, head};
+pub use self::front::Front;
 pub use self::process::{Gate, RULE, Setup};
 pub use self::raw::{RawBackend, Request, ends_by_reset, read_head, read_request, read_rest};
 pub use self::stub::{Applied, Stub};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{Ask, PATIENCE, Reply};
+use super::{Ask, Front, PATIENCE, Reply};
 
 /// The rule of most tests: a bucket is a resource.
 pub const RULE: &str = r#"
@@ -31,6 +31,8 @@ pub struct Setup {
     /// Lines at the top level.
     pub top: Vec<String>,
     pub store: String,
+    /// What its clients speak.
+    pub front: Front,
 }
 
 impl Default for Setup {
@@ -42,6 +44,7 @@ impl Default for Setup {
             listener: Vec::new(),
             top: Vec::new(),
             store: "{ kind: file, path: ./data }".into(),
+            front: Front::chosen(),
         }
     }
 }
@@ -74,6 +77,11 @@ impl Setup {
         self
     }
 
+    pub fn front(mut self, front: Front) -> Setup {
+        self.front = front;
+        self
+    }
+
     /// A gate in front of the backend at `port`, ready.
     pub fn start(self, port: u16) -> Gate {
         let mut gate = Gate {
@@ -81,6 +89,7 @@ impl Setup {
             setup: self,
             backend: port,
             port: 0,
+            listens: 0,
             admin: 0,
             run: None,
         };
@@ -97,7 +106,7 @@ impl Setup {
             self.store,
             gate.admin,
             indented(&self.top, ""),
-            gate.port,
+            gate.listens,
             gate.backend,
             self.settle_after,
             indented(&self.upstream, "      "),
@@ -112,7 +121,9 @@ impl Setup {
 pub struct Gate {
     pub folder: TempDir,
     pub setup: Setup,
+    /// Where clients find it: the gate itself, or the translator in front of it.
     pub port: u16,
+    listens: u16,
     pub admin: u16,
     backend: u16,
     run: Option<Run>,
@@ -164,7 +175,7 @@ impl Gate {
     /// Starts it; false where it ended before it was ready.
     pub fn try_start(&mut self) -> bool {
         self.kill();
-        (self.port, self.admin) = free_ports();
+        (self.listens, self.admin) = free_ports();
         let config = self.folder.path().join("fencegate.yaml");
         std::fs::write(&config, self.setup.text(self)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencegate"));
@@ -197,6 +208,7 @@ impl Gate {
         });
         let ready = log.wait_for(" ready ", PATIENCE);
         self.run = Some(Run { child, log });
+        self.port = self.setup.front.start(self.listens);
         ready
     }
 
