@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use gate::{Ask, Conn, Setup, Stub, ask};
+use gate::{Ask, Conn, Front, Setup, Stub, ask};
 
 /// A bucket alone, and one that two fences guard; `open` takes writes without a token.
 const RULES: &str = r#"
@@ -144,11 +144,24 @@ impl World {
 
 #[test]
 fn random_holders_and_crashes_never_take_a_resource_backwards() {
+    run(Front::chosen(), 4);
+}
+
+#[test]
+fn random_holders_and_crashes_over_http_2_never_take_a_resource_backwards() {
+    run(Front::Http2, 2);
+}
+
+/// Runs it for so many rounds, or long.
+fn run(front: Front, rounds: usize) {
     let seed: u64 = std::env::var("FENCEGATE_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let (rounds, pause) = if gate::is_long_run() { (40, 5) } else { (4, 3) };
+    let (rounds, pause) = if gate::is_long_run() { (40, 5) } else { (rounds, 3) };
     eprintln!("FENCEGATE_SEED={seed}");
     let stub = Stub::start();
-    let mut gate = Setup::rules(RULES).settle_after("1s").start(stub.port);
+    let mut gate = Setup::rules(RULES)
+        .settle_after("1s")
+        .front(front)
+        .start(stub.port);
     let world = Arc::new(World {
         issued: Default::default(),
         port: RwLock::new(gate.port),

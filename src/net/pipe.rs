@@ -16,6 +16,8 @@ use crate::base::buf::BUF_MAX;
 
 /// From here on a way takes no more until something was taken off.
 const WAY_MAX: usize = 64 * 1024;
+/// So many pieces fill the request's way too, however small they are: each takes more room than its bytes.
+const PIECES_MAX: usize = 256;
 
 /// The relay's end.
 #[derive(Debug)]
@@ -34,6 +36,12 @@ struct Ways {
     far: State,
     near_waker: Option<Waker>,
     far_waker: Option<Waker>,
+}
+
+impl Ways {
+    fn has_room(&self) -> bool {
+        self.request_len < WAY_MAX && self.request.len() < PIECES_MAX
+    }
 }
 
 /// What an end still sends.
@@ -86,7 +94,7 @@ impl Near {
             ways.request.pop_front();
         }
         ways.request_len -= taken;
-        if ways.request_len < WAY_MAX {
+        if ways.has_room() {
             wake(&mut ways.far_waker);
         }
         Ok(taken)
@@ -150,7 +158,7 @@ impl Far {
     /// Ready where [`Far::send`] may be called.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut ways = self.0.lock();
-        if ways.request_len < WAY_MAX {
+        if ways.has_room() {
             return Poll::Ready(());
         }
         register(&mut ways.far_waker, cx)
@@ -262,6 +270,22 @@ mod tests {
         assert_eq!(near.try_read(&mut buf, 4).unwrap(), 2);
         assert_eq!(near.try_read(&mut buf, 4).unwrap(), 0);
         assert_eq!(buf.filled(), b"abcdef");
+    }
+
+    #[test]
+    fn a_request_in_small_pieces_fills_its_way_too() {
+        let (mut near, mut far) = pipe();
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut sent = 0;
+        while far.poll_room(cx).is_ready() {
+            far.send(Bytes::from_static(b"x"));
+            sent += 1;
+        }
+        assert!(sent < 1000, "{sent}");
+        let mut buf = Buf::default();
+        while near.try_read(&mut buf, 9).is_ok() {}
+        assert_eq!(buf.len(), sent);
+        assert!(far.poll_room(cx).is_ready());
     }
 
     #[test]

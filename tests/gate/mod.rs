@@ -1,5 +1,5 @@
 //! The harness of the black-box tests: the built binary as a child process on a folder of its own, a store behind
-//! it that keeps a journal, and HTTP/1.1 by hand in front of it.
+//! it that keeps a journal, and HTTP/1.1 by hand in front of it, or HTTP/2.
 //!
 //! It knows nothing of the gate's insides. Nothing here sleeps to wait for something: the store tells when a
 //! request has arrived or taken effect, and holds one back until the test lets it go.
@@ -7,6 +7,9 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod client;
+pub mod frames;
+mod front;
+pub mod h2;
 mod process;
 mod raw;
 mod stub;
@@ -15,6 +18,7 @@ mod tls;
 use std::time::{Duration, Instant};
 
 pub use self::client::{Ask, Conn, Reply, ask, head};
+pub use self::front::Front;
 pub use self::process::{Gate, RULE, Setup};
 pub use self::raw::{RawBackend, Request, ends_by_reset, read_head, read_request, read_rest};
 pub use self::stub::{Applied, Front, Stub};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{Ask, PATIENCE, Reply};
+use super::{Ask, Front, PATIENCE, Reply};
 
 /// The rule of most tests: a bucket is a resource.
 pub const RULE: &str = r#"
@@ -39,6 +39,8 @@ pub struct Setup {
     pub admin: String,
     /// The most files that the process may open, if that is bounded, and how many at first.
     pub files: Option<(u64, u64)>,
+    /// What its clients speak.
+    pub front: Front,
 }
 
 impl Default for Setup {
@@ -54,6 +56,7 @@ impl Default for Setup {
             store: "{ kind: file, path: ./data }".into(),
             admin: String::new(),
             files: None,
+            front: Front::chosen(),
         }
     }
 }
@@ -91,6 +94,11 @@ impl Setup {
         self
     }
 
+    pub fn front(mut self, front: Front) -> Setup {
+        self.front = front;
+        self
+    }
+
     /// A gate in front of the backend at `port`, ready.
     pub fn start(self, port: u16) -> Gate {
         let mut gate = Gate {
@@ -98,6 +106,7 @@ impl Setup {
             setup: self,
             backend: port,
             port: 0,
+            listens: 0,
             admin: 0,
             run: None,
         };
@@ -116,7 +125,7 @@ impl Setup {
             self.admin,
             indented(&self.top, ""),
             self.host,
-            gate.port,
+            gate.listens,
             self.url
                 .replace("{host}", &self.host)
                 .replace("{port}", &gate.backend.to_string()),
@@ -133,7 +142,9 @@ impl Setup {
 pub struct Gate {
     pub folder: TempDir,
     pub setup: Setup,
+    /// Where clients find it: the gate itself, or the translator in front of it.
     pub port: u16,
+    listens: u16,
     pub admin: u16,
     backend: u16,
     run: Option<Run>,
@@ -185,7 +196,7 @@ impl Gate {
     /// Starts it; false where it ended before it was ready.
     pub fn try_start(&mut self) -> bool {
         self.kill();
-        (self.port, self.admin) = free_ports();
+        (self.listens, self.admin) = free_ports();
         let config = self.folder.path().join("fencegate.yaml");
         std::fs::write(&config, self.setup.text(self)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencegate"));
@@ -226,6 +237,7 @@ impl Gate {
         });
         let ready = log.wait_for(" ready ", PATIENCE);
         self.run = Some(Run { child, log });
+        self.port = self.setup.front.start(self.listens);
         ready
     }
 

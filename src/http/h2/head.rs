@@ -4,7 +4,7 @@
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderName};
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 
 use super::super::answer::Answer;
 use crate::base::Reason;
@@ -39,7 +39,8 @@ pub fn write_head(out: &mut Vec<u8>, parts: &Parts, bodiless: bool) -> Result<Bo
         // It is refused as what it is, when it is read.
         out.extend_from_slice(uri.authority().map_or("", |a| a.as_str()).as_bytes());
     } else {
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        // The h2 crate asks for a scheme, and keeps it only beside an :authority.
+        if uri.authority().is_some() && !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(bad("the :scheme is neither http nor https"));
         }
         let target = uri.path_and_query().map_or("", |p| p.as_str());
@@ -97,19 +98,17 @@ fn write_host(out: &mut Vec<u8>, parts: &Parts) -> Result<(), Answer> {
 }
 
 fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) -> Result<(), Answer> {
-    let mut crumbs = headers.get_all(COOKIE).iter();
-    if let Some(first) = crumbs.next() {
-        // HTTP/2 clients cut cookies into crumbs; in HTTP/1.1 they are one field (RFC 9113, 8.2.3).
-        out.extend_from_slice(b"cookie: ");
-        out.extend_from_slice(first.as_bytes());
-        for crumb in crumbs {
-            out.extend_from_slice(b"; ");
-            out.extend_from_slice(crumb.as_bytes());
-        }
-        out.extend_from_slice(b"\r\n");
+    if headers.values().any(|value| has_outer_space(value.as_bytes())) {
+        return Err(bad("a field's value begins or ends with space"));
     }
+    let mut cookies = headers.get_all(COOKIE).iter();
     for (name, value) in headers {
-        if name == HOST || name == COOKIE {
+        if name == COOKIE {
+            // Where the first one stands, all of them.
+            write_cookies(out, &mut cookies);
+            continue;
+        }
+        if name == HOST {
             continue;
         }
         if is_of_the_connection(name) {
@@ -118,6 +117,24 @@ fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) -> Result<(), Answer> {
         field(out, name.as_str(), value.as_bytes());
     }
     Ok(())
+}
+
+/// HTTP/2 clients cut cookies into crumbs; in HTTP/1.1 they are one field (RFC 9113, 8.2.3).
+fn write_cookies<'a>(out: &mut Vec<u8>, cookies: &mut impl Iterator<Item = &'a HeaderValue>) {
+    let Some(first) = cookies.next() else { return };
+    out.extend_from_slice(b"cookie: ");
+    out.extend_from_slice(first.as_bytes());
+    for crumb in cookies {
+        out.extend_from_slice(b"; ");
+        out.extend_from_slice(crumb.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// HTTP/1.1 takes such space off, HTTP/2 calls it malformed (RFC 9113, 8.2.1).
+fn has_outer_space(value: &[u8]) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_space(value.first()) || is_space(value.last())
 }
 
 pub fn is_of_the_connection(name: &HeaderName) -> bool {
@@ -129,6 +146,13 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+/// The answer to what does not come in time.
+pub fn late(detail: &str) -> Answer {
+    let mut answer = bad(detail);
+    answer.status = Some(408);
+    answer
 }
 
 /// The answer to a malformed head.
@@ -162,7 +186,7 @@ mod tests {
         let (head, plan) = written(request, false).unwrap();
         assert_eq!(
             head,
-            "PUT /b/k%20x?partNumber=1 HTTP/1.1\r\nhost: store.test:9000\r\ncookie: a=1; b=2\r\nfencing-token: 34\r\n\
+            "PUT /b/k%20x?partNumber=1 HTTP/1.1\r\nhost: store.test:9000\r\nfencing-token: 34\r\ncookie: a=1; b=2\r\n\
              x-amz-date: 20261129T000000Z\r\ntransfer-encoding: chunked\r\n\r\n"
         );
         assert_eq!(plan.framing, Framing::Chunked);
@@ -181,6 +205,23 @@ mod tests {
             .header("host", "a.test")
             .header("host", "a.test");
         assert_eq!(written(request, true).unwrap_err(), "two host fields");
+    }
+
+    #[test]
+    fn a_host_field_takes_the_place_of_an_authority() {
+        let (head, _) = written(Request::get("/r").header("host", "a.test"), true).unwrap();
+        assert_eq!(head, "GET /r HTTP/1.1\r\nhost: a.test\r\n\r\n");
+        assert!(written(Request::get("/r"), true).is_err());
+    }
+
+    #[test]
+    fn space_around_a_value_is_refused() {
+        for value in [" 9", "9 ", "\t9", "9\t", " "] {
+            for name in ["fencing-token", "x-a", "cookie"] {
+                let request = Request::get("http://a.test/r").header(name, value);
+                assert!(written(request, true).is_err(), "{name}: {value:?}");
+            }
+        }
     }
 
     #[test]

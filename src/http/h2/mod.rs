@@ -19,7 +19,7 @@ use http::{Method, Request};
 use tokio::task::JoinSet;
 
 use self::fragments::{Fragments, Watched};
-use self::stream::Pump;
+use self::stream::{Nothing, Pump};
 use super::client::{Client, First, Peer};
 use super::{Core, Gate, Idle};
 use crate::base::Buf;
@@ -38,14 +38,18 @@ const SEND_BUFFER_MAX: usize = 128 * 1024;
 /// A client that resets more than so many streams before their answers, and more than half of all, is opening
 /// them for the work that it makes (CVE-2023-44487).
 const RESETS_MAX: u64 = 100;
+/// What HTTP/2 counts for a field beyond its bytes (RFC 9113, 6.5.2), and how many fields the strict reader takes.
+const FIELD_OVERHEAD: usize = 32;
+const FIELDS_MAX: usize = 1000;
 /// How long a client may take to see that the connection ends.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// Serves a connection that speaks HTTP/2 from its first byte on, until it ends.
 pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, io: Duplex, peer: Arc<Peer>) {
     let limits = gate.listener.limits;
-    // Somewhat more than the limit: what is over it by less gets an answer that says why.
-    let head_max = u32::try_from(limits.max_header_bytes.saturating_mul(2)).unwrap_or(u32::MAX);
+    // More than the limit: what is over it by less gets an answer that says why. HTTP/2 counts more for each field.
+    let head_max = limits.max_header_bytes.saturating_mul(2) + FIELDS_MAX * FIELD_OVERHEAD;
+    let head_max = u32::try_from(head_max).unwrap_or(u32::MAX);
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(STREAMS_MAX)
@@ -99,7 +103,7 @@ impl Served {
                     None => break,
                 },
                 Some(ended) = self.running.join_next() => {
-                    idle_until = Instant::now() + idle_timeout;
+                    idle_until = Instant::now() + if goodbye { GOODBYE_MAX } else { idle_timeout };
                     if self.ended(ended) {
                         connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                     }
@@ -160,15 +164,27 @@ async fn one(
     respond: SendResponse<Bytes>,
     fragment: bool,
 ) -> bool {
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let mut inbox = Buf::default();
-    let written = if fragment {
+    let mut written = if fragment {
         Err(head::bad("the target has a fragment"))
     } else {
         head::write_head(inbox.end(), &parts, body.is_end_stream())
     };
     let head_only = parts.method == Method::HEAD;
     drop(parts);
+    if written
+        .as_ref()
+        .is_ok_and(|plan| plan.framing == Framing::Length(0))
+    {
+        let patience = gate.listener.limits.header_timeout;
+        match tokio::time::timeout(patience, stream::read_nothing(&gate, &mut body)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(Nothing::Reset)) => return true,
+            Ok(Err(Nothing::Refused(answer))) => written = Err(*answer),
+            Err(_late) => written = Err(head::late("the stream did not end within header_timeout")),
+        }
+    }
     let (near, far) = pipe();
     let (first, framing) = match written {
         Ok(plan) => (First::Came(inbox), plan.framing),

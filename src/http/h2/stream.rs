@@ -14,7 +14,8 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::super::Gate;
-use super::head::is_of_the_connection;
+use super::super::answer::Answer;
+use super::head::{bad, is_of_the_connection};
 use crate::base::Buf;
 use crate::net::{Came, Far};
 use crate::wire::http1::{
@@ -24,6 +25,8 @@ use crate::wire::http1::{
 
 /// The largest head or trailer section of an answer; the relay has checked it by the same measure.
 const ANSWER_HEAD_MAX: usize = 256 * 1024;
+/// Up to this size a piece is copied: as a part of what was read it would keep all of that in memory.
+const SMALL: usize = 2 * 1024;
 /// How long a client has to read an answer that came early, before it is told to stop sending.
 const EARLY_ANSWER: Duration = Duration::from_secs(1);
 
@@ -139,9 +142,18 @@ impl Pump {
         if self.up.state == UpState::Done {
             return;
         }
-        let over = poll_fn(|cx| match &mut self.down {
-            Down::Done { stream: Some(stream) } => stream.poll_reset(cx).map(drop),
-            Down::Head { .. } | Down::Body { .. } | Down::Done { stream: None } => Poll::Ready(()),
+        let Pump { up, down, .. } = self;
+        let over = poll_fn(|cx| {
+            // Often all of it is on its way already; then nothing is left to stop.
+            while let Poll::Ready(came) = up.body.poll_data(cx) {
+                if !matches!(came, Some(Ok(_))) {
+                    return Poll::Ready(());
+                }
+            }
+            match down {
+                Down::Done { stream: Some(stream) } => stream.poll_reset(cx).map(drop),
+                Down::Head { .. } | Down::Body { .. } | Down::Done { stream: None } => Poll::Ready(()),
+            }
         });
         let _late = tokio::time::timeout(EARLY_ANSWER, over).await;
     }
@@ -242,9 +254,11 @@ impl Pump {
 
 impl Up {
     fn take(&mut self, far: &mut Far, data: Bytes) {
-        if data.is_empty() {
-            return;
-        }
+        let data = match data.len() {
+            0 => return,
+            1..=SMALL => Bytes::copy_from_slice(&data),
+            _ => data,
+        };
         if self.framing == Framing::Chunked {
             let mut size = Vec::with_capacity(10);
             write_chunk_head(&mut size, data.len());
@@ -264,11 +278,6 @@ impl Up {
         }
     }
 
-    fn has_token(&self, trailers: Option<&HeaderMap>) -> bool {
-        let rules = &self.gate.listener.rules;
-        trailers.is_some_and(|map| map.keys().any(|name| rules.reads_header(name.as_str())))
-    }
-
     /// The body is through. Trailers go with chunks; behind a length HTTP/1.1 has no place for them, and they are left
     /// out.
     fn finish(&mut self, far: &mut Far, trailers: Option<HeaderMap>) {
@@ -283,13 +292,39 @@ impl Up {
             let mut end = Vec::with_capacity(lines.len() + 8);
             write_last_chunk(&mut end, &lines);
             far.send(end.into());
-        } else if self.has_token(trailers.as_ref()) {
+        } else if has_token(&self.gate, trailers.as_ref()) {
             // Before its last byte has left: the write can still be refused.
             return far.refuse();
         } else if let Some(last) = self.held.take() {
             far.send(last);
         }
         far.end();
+    }
+}
+
+fn has_token(gate: &Gate, trailers: Option<&HeaderMap>) -> bool {
+    let rules = &gate.listener.rules;
+    trailers.is_some_and(|map| map.keys().any(|name| rules.reads_header(name.as_str())))
+}
+
+/// Why a request that says that it has no body is not one.
+pub enum Nothing {
+    /// Its client has reset it, or something came behind its head.
+    Reset,
+    /// What came is refused.
+    Refused(Box<Answer>),
+}
+
+/// Reads a body of no bytes to the end of its stream. To the backend such a request is whole with its head: what
+/// still comes behind that must be known before (RFC 9113, 8.1.1), and the h2 crate resets the stream for it.
+pub async fn read_nothing(gate: &Gate, body: &mut RecvStream) -> Result<(), Nothing> {
+    while let Some(piece) = body.data().await {
+        piece.map_err(|_| Nothing::Reset)?;
+    }
+    let trailers = body.trailers().await.map_err(|_| Nothing::Reset)?;
+    match has_token(gate, trailers.as_ref()) {
+        true => Err(Nothing::Refused(Box::new(bad("a token stands in the trailers")))),
+        false => Ok(()),
     }
 }
 
