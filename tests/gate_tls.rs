@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gate::{
-    Conn, Front, Gate, PATIENCE, Pki, RawBackend, Reply, Setup, Stub, ask, head, read_head, read_rest,
+    Conn, Gate, PATIENCE, Pki, Place, RawBackend, Reply, Setup, Stub, ask, head, read_head, read_rest,
 };
 use rustls::{ClientConfig, ServerConnection, StreamOwned};
 
 /// TLS on both sides, with one authority.
 fn both_sides(pki: &Pki) -> (Stub, Gate) {
-    let stub = Stub::start_on(Front::Tls(
+    let stub = Stub::start_on(Place::Tls(
         Ipv4Addr::LOCALHOST.into(),
         pki.server("server", false),
     ));
@@ -228,7 +228,7 @@ fn a_backend_by_tls_is_verified_by_its_authority_its_name_and_its_date() {
         params.not_after = rcgen::date_time_ymd(2020, 1, 1);
     });
     let try_it = |shown: &str, upstream: String| {
-        let stub = Stub::start_on(Front::Tls(Ipv4Addr::LOCALHOST.into(), pki.server(shown, false)));
+        let stub = Stub::start_on(Place::Tls(Ipv4Addr::LOCALHOST.into(), pki.server(shown, false)));
         let gate = Setup::default()
             .url("https://localhost:{port}")
             .upstream(&upstream)
@@ -263,7 +263,7 @@ fn a_backend_by_tls_is_verified_by_its_authority_its_name_and_its_date() {
 #[test]
 fn an_ipv6_literal_is_dialled_without_brackets_and_verified_as_an_address() {
     let pki = Pki::new();
-    let stub = Stub::start_on(Front::Tls(
+    let stub = Stub::start_on(Place::Tls(
         Ipv6Addr::LOCALHOST.into(),
         pki.server("server", false),
     ));
@@ -291,7 +291,7 @@ fn a_backend_that_wants_a_certificate_is_shown_the_configured_one() {
     let pki = Pki::new();
     pki.issue("gate", &["gate.test"]);
     let with = |upstream: String| {
-        let stub = Stub::start_on(Front::Tls(Ipv4Addr::LOCALHOST.into(), pki.server("server", true)));
+        let stub = Stub::start_on(Place::Tls(Ipv4Addr::LOCALHOST.into(), pki.server("server", true)));
         let gate = Setup::default()
             .settle_after("1s")
             .url("https://127.0.0.1:{port}")
@@ -311,7 +311,7 @@ fn a_store_behind_a_unix_socket_is_fenced_like_any_other() {
     for scheme in ["unix:", "unix://"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.sock");
-        let stub = Stub::start_on(Front::Unix(path.clone()));
+        let stub = Stub::start_on(Place::Unix(path.clone()));
         let gate = Setup::default()
             .url(&format!("{scheme}{}", path.display()))
             .start(0);
@@ -571,7 +571,7 @@ fn authorities_that_change_hold_for_new_connections_on_both_sides() {
     let (pki, next) = (Pki::new(), Pki::new());
     pki.issue("one", &[]);
     next.issue("two", &[]);
-    let stub = Stub::start_on(Front::Tls(
+    let stub = Stub::start_on(Place::Tls(
         Ipv4Addr::LOCALHOST.into(),
         next.server("server", false),
     ));

@@ -21,7 +21,7 @@ pub use self::client::{Ask, Conn, Reply, ask, head};
 pub use self::front::Front;
 pub use self::process::{Gate, RULE, Setup};
 pub use self::raw::{RawBackend, Request, ends_by_reset, read_head, read_request, read_rest};
-pub use self::stub::{Applied, Front, Stub};
+pub use self::stub::{Applied, Place, Stub};
 pub use self::tls::{Pki, client_config_of};
 
 /// How long a test waits for what must come. Generous: the machine may be busy with other tests.

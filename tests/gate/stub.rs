@@ -82,7 +82,7 @@ pub struct Stub {
 }
 
 /// What the store listens on.
-pub enum Front {
+pub enum Place {
     Tcp(IpAddr),
     Tls(IpAddr, Arc<ServerConfig>),
     Unix(PathBuf),
@@ -90,16 +90,16 @@ pub enum Front {
 
 impl Stub {
     pub fn start() -> Stub {
-        Stub::start_on(Front::Tcp(Ipv4Addr::LOCALHOST.into()))
+        Stub::start_on(Place::Tcp(Ipv4Addr::LOCALHOST.into()))
     }
 
-    pub fn start_on(front: Front) -> Stub {
+    pub fn start_on(front: Place) -> Stub {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let (ip, tls) = match front {
-            Front::Tcp(ip) => (ip, None),
-            Front::Tls(ip, config) => (ip, Some(config)),
-            Front::Unix(path) => {
+            Place::Tcp(ip) => (ip, None),
+            Place::Tls(ip, config) => (ip, Some(config)),
+            Place::Unix(path) => {
                 let listener = UnixListener::bind(path).unwrap();
                 std::thread::spawn(move || {
                     for stream in listener.incoming().flatten() {
