@@ -173,8 +173,8 @@ fn killed_after_the_answer_a_raise_waits_and_the_same_token_does_not() {
 
 #[test]
 fn during_the_wait_a_raise_that_waits_too_long_gets_503_and_goes_on_by_itself() {
-    let rule = format!("{}        drain_timeout: 100ms\n", gate::RULE);
-    let (_stub, mut gate) = start_with(Setup::rules(&rule).settle_after("1s"));
+    let rule = format!("{}        drain_timeout: 1s\n", gate::RULE);
+    let (_stub, mut gate) = start_with(Setup::rules(&rule).settle_after("4s"));
     gate.send(put("/orders/1", 33)).is_ok();
     gate.kill();
     gate.start();

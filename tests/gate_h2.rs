@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use gate::frames::{Frames, Outcome, frame};
-use gate::h2::Client;
+use gate::h2::{Client, wait};
 use gate::{Conn, Gate, RawBackend, Request, Setup, Stub, ask, frames, read_head, read_request};
 
 fn start() -> (Stub, Gate) {
@@ -434,12 +434,16 @@ fn refused_uploads_take_no_room_from_those_that_follow() {
     let (_stub, gate) = start();
     gate.send(put("/orders/1", 34)).is_ok();
     let client = Client::open(gate.port);
-    for _ in 0..10 {
+    for _ in 0..5 {
         let exchanges: Vec<_> = (0..100)
-            .map(|_| client.start(&put("/orders/1", 33).body("late")))
+            .map(|_| client.begin(&put("/orders/1", 33).body("late")))
             .collect();
         for exchange in exchanges {
-            exchange.reply().is(412, "stale-token");
+            let (reply, mut body, mut send) = exchange.head();
+            reply.is(412, "stale-token");
+            while wait(body.data()).is_some() {}
+            // The rest comes all the same.
+            send.send_data("late".into(), true).unwrap();
         }
     }
 }
@@ -890,6 +894,100 @@ fn heads_with_two_readings_reach_nobody() {
 }
 
 #[test]
+fn a_fragment_is_found_however_its_head_is_written() {
+    let (stub, gate) = start();
+    let mut client = Frames::open(gate.port);
+    let mut next = 1;
+    let mut is_bad = |client: &mut Frames, frames: &dyn Fn(u32) -> Vec<u8>, how: &str| {
+        client.send(frames(next));
+        let outcome = client.outcome(next);
+        assert!(matches!(outcome, Outcome::Answered(400, _)), "{how}: {outcome:?}");
+        next += 2;
+    };
+    let rest = frames::block(&[(":scheme", "http"), (":authority", "a"), ("fencing-token", "9")]);
+    let literal = |path: &str| frames::block(&[(":path", path)]);
+    let head = |path: &[u8]| [frames::block(&[(":method", "PUT")]).as_slice(), path, &rest].concat();
+    let whole = frames::END_HEADERS | frames::END_STREAM;
+    // The first puts it into the decoder's table, the second takes it out of there.
+    let added = head(&[b"\x44\x0b/orders/1#x".as_slice()].concat());
+    is_bad(
+        &mut client,
+        &|id| frame(frames::HEADERS, whole, id, &added),
+        "added to the table",
+    );
+    let indexed = head(&[0x80 | 62]);
+    is_bad(
+        &mut client,
+        &|id| frame(frames::HEADERS, whole, id, &indexed),
+        "out of the table",
+    );
+    // "/#" in the Huffman code.
+    let coded = head(&[0x04, 0x83, 0x63, 0xfe, 0xbf]);
+    is_bad(
+        &mut client,
+        &|id| frame(frames::HEADERS, whole, id, &coded),
+        "in the Huffman code",
+    );
+    let plain = head(&literal("/orders/1#"));
+    for cut in [0, 1, 20, plain.len() - 1] {
+        let split = |id| {
+            let (first, second) = plain.split_at(cut);
+            let mut out = frame(frames::HEADERS, frames::END_STREAM, id, first);
+            out.extend(frame(frames::CONTINUATION, frames::END_HEADERS, id, second));
+            out
+        };
+        is_bad(&mut client, &split, "in two frames");
+    }
+    // With padding, and with a priority.
+    let padded = [&[7], plain.as_slice(), &[0; 7]].concat();
+    is_bad(
+        &mut client,
+        &|id| frame(frames::HEADERS, whole | 0x8, id, &padded),
+        "padded",
+    );
+    let priority = [&[0, 0, 0, 0, 5], plain.as_slice()].concat();
+    is_bad(
+        &mut client,
+        &|id| frame(frames::HEADERS, whole | 0x20, id, &priority),
+        "with a priority",
+    );
+    // Behind a head that is malformed, which ends its own stream alone.
+    let malformed = [
+        &head(&literal("/orders/1")),
+        frames::block(&[("connection", "close")]).as_slice(),
+    ]
+    .concat();
+    client.send(frame(frames::HEADERS, whole, 101, &malformed));
+    assert!(matches!(client.outcome(101), Outcome::Reset(..)));
+    client.send(frame(frames::HEADERS, whole, 103, &plain));
+    assert!(matches!(client.outcome(103), Outcome::Answered(400, _)));
+    client.send(frame(frames::HEADERS, whole, 105, &head(&literal("/orders/1"))));
+    assert_eq!(client.outcome(105), Outcome::Answered(200, String::new()));
+    assert_eq!(stub.tokens(), [9]);
+}
+
+#[test]
+fn padding_is_no_part_of_a_body() {
+    let (stub, gate) = start();
+    for length in [Some("10"), None] {
+        let mut client = Frames::open(gate.port);
+        let mut fields = head("PUT", "/orders/1");
+        fields.extend(length.map(|length| ("content-length", length)));
+        client.headers(1, &fields, false);
+        client.send(frame(frames::DATA, 0x8, 1, b"\x05hello\0\0\0\0\0"));
+        client.send(frame(frames::DATA, 0x8, 1, b"\x02\0\0"));
+        client.send(frame(
+            frames::DATA,
+            0x8 | frames::END_STREAM,
+            1,
+            b"\x03world\0\0\0",
+        ));
+        assert_eq!(client.outcome(1), Outcome::Answered(200, String::new()));
+        assert_eq!(stub.content("/orders/1").as_deref(), Some("helloworld"));
+    }
+}
+
+#[test]
 fn tunnels_are_not_served() {
     let (stub, gate) = start();
     let connect: [(&[u8], &[u8]); 2] = [(b":method", b"CONNECT"), (b":authority", b"store.test:80")];
@@ -1033,7 +1131,8 @@ fn a_stop_lets_streams_under_way_finish() {
 
 #[test]
 fn a_client_that_answers_nothing_does_not_hold_up_a_stop() {
-    let (stub, mut gate) = start();
+    // Longer than the test waits.
+    let (stub, mut gate) = start_with(Setup::default().top("shutdown_timeout: 10m"));
     let mut client = Frames::open(gate.port);
     client.headers(1, &head("PUT", "/orders/1"), true);
     assert_eq!(client.outcome(1), Outcome::Answered(200, String::new()));
@@ -1041,7 +1140,7 @@ fn a_client_that_answers_nothing_does_not_hold_up_a_stop() {
     client.headers(3, &fields, true);
     stub.wait(|state| state.arrived.len() == 2);
     gate.signal(libc::SIGTERM);
-    gate.wait_for_log("stopping");
+    while client.read().unwrap().unwrap().kind != frames::GOAWAY {}
     stub.release("held");
     assert_eq!(gate.wait().code(), Some(0), "{}", gate.log());
 }

@@ -130,7 +130,7 @@ fn lower_tokens_are_refused_at_once_also_while_the_raise_still_waits() {
 
 #[test]
 fn who_waits_too_long_gets_503_and_the_raise_goes_on_by_itself() {
-    let (stub, gate) = start_with(Setup::rules(&with(RULE, "drain_timeout: 100ms")));
+    let (stub, gate) = start_with(Setup::rules(&with(RULE, "drain_timeout: 1s")));
     let old = put("/orders/1", 33).field("x-stub-hold", "old").spawn(gate.port);
     stub.wait_for_head(33);
     let reply = gate.send(put("/orders/1", 34));
@@ -433,7 +433,7 @@ fn a_write_without_a_token_is_drained_by_a_raise() {
 
 #[test]
 fn a_write_without_a_token_waits_while_a_raise_drains() {
-    let rules = with(RULE, "missing: pass") + "        drain_timeout: 100ms\n";
+    let rules = with(RULE, "missing: pass") + "        drain_timeout: 1s\n";
     let (stub, gate) = start_with(Setup::rules(&rules));
     let old = put("/orders/1", 33).field("x-stub-hold", "old").spawn(gate.port);
     stub.wait_for_head(33);

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
+use http::request::Parts;
 use http::{Method, Request};
 use tokio::task::JoinSet;
 
 use self::fragments::{Fragments, Watched};
-use self::stream::{Nothing, Pump};
+use self::stream::{NoRequest, Pump};
 use super::client::{Client, First, Peer};
 use super::{Core, Gate, Idle};
 use crate::base::Buf;
@@ -155,6 +156,30 @@ impl Served {
     }
 }
 
+/// The head as HTTP/1.1 has it, and how its body goes on.
+///
+/// To the backend a request that says that it has no body is whole with its head. Whether something follows all the
+/// same must be known before.
+async fn take_head(
+    gate: &Gate,
+    parts: &Parts,
+    body: &mut RecvStream,
+    fragment: bool,
+) -> Result<(Buf, Framing), NoRequest> {
+    if fragment {
+        return Err(head::bad("the target has a fragment").into());
+    }
+    let mut inbox = Buf::default();
+    let plan = head::write_head(inbox.end(), parts, body.is_end_stream())?;
+    if plan.framing == Framing::Length(0) {
+        let nothing = stream::read_nothing(gate, body);
+        tokio::time::timeout(gate.listener.limits.header_timeout, nothing)
+            .await
+            .map_err(|_late| head::late("the stream did not end within header_timeout"))??;
+    }
+    Ok((inbox, plan.framing))
+}
+
 /// One stream, from its head to its end. True where its client has reset it.
 async fn one(
     gate: Arc<Gate>,
@@ -165,31 +190,14 @@ async fn one(
     fragment: bool,
 ) -> bool {
     let (parts, mut body) = request.into_parts();
-    let mut inbox = Buf::default();
-    let mut written = if fragment {
-        Err(head::bad("the target has a fragment"))
-    } else {
-        head::write_head(inbox.end(), &parts, body.is_end_stream())
+    let (first, framing) = match take_head(&gate, &parts, &mut body, fragment).await {
+        Ok((inbox, framing)) => (First::Came(inbox), framing),
+        Err(NoRequest::Refused(answer)) => (First::Refused(answer), Framing::None),
+        Err(NoRequest::Reset) => return true,
     };
     let head_only = parts.method == Method::HEAD;
     drop(parts);
-    if written
-        .as_ref()
-        .is_ok_and(|plan| plan.framing == Framing::Length(0))
-    {
-        let patience = gate.listener.limits.header_timeout;
-        match tokio::time::timeout(patience, stream::read_nothing(&gate, &mut body)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(Nothing::Reset)) => return true,
-            Ok(Err(Nothing::Refused(answer))) => written = Err(*answer),
-            Err(_late) => written = Err(head::late("the stream did not end within header_timeout")),
-        }
-    }
     let (near, far) = pipe();
-    let (first, framing) = match written {
-        Ok(plan) => (First::Came(inbox), plan.framing),
-        Err(answer) => (First::Refused(Box::new(answer)), Framing::None),
-    };
     let idle = Idle::default();
     let client = Client::new(&gate, &core, Stream::pipe(near), &peer, &idle);
     let pump = Pump::new(Arc::clone(&gate), far, body, respond, framing, head_only);

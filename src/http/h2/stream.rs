@@ -307,23 +307,29 @@ fn has_token(gate: &Gate, trailers: Option<&HeaderMap>) -> bool {
     trailers.is_some_and(|map| map.keys().any(|name| rules.reads_header(name.as_str())))
 }
 
-/// Why a request that says that it has no body is not one.
-pub enum Nothing {
-    /// Its client has reset it, or something came behind its head.
+/// Why a head begins no request.
+pub enum NoRequest {
+    /// Its client has reset the stream, or broke it.
     Reset,
-    /// What came is refused.
+    /// It is refused.
     Refused(Box<Answer>),
 }
 
-/// Reads a body of no bytes to the end of its stream. To the backend such a request is whole with its head: what
-/// still comes behind that must be known before (RFC 9113, 8.1.1), and the h2 crate resets the stream for it.
-pub async fn read_nothing(gate: &Gate, body: &mut RecvStream) -> Result<(), Nothing> {
-    while let Some(piece) = body.data().await {
-        piece.map_err(|_| Nothing::Reset)?;
+impl From<Answer> for NoRequest {
+    fn from(answer: Answer) -> NoRequest {
+        NoRequest::Refused(Box::new(answer))
     }
-    let trailers = body.trailers().await.map_err(|_| Nothing::Reset)?;
+}
+
+/// Reads a body of no bytes to the end of its stream. Bytes in it are malformed (RFC 9113, 8.1.1), and the h2 crate
+/// resets the stream for them.
+pub async fn read_nothing(gate: &Gate, body: &mut RecvStream) -> Result<(), NoRequest> {
+    while let Some(piece) = body.data().await {
+        piece.map_err(|_| NoRequest::Reset)?;
+    }
+    let trailers = body.trailers().await.map_err(|_| NoRequest::Reset)?;
     match has_token(gate, trailers.as_ref()) {
-        true => Err(Nothing::Refused(Box::new(bad("a token stands in the trailers")))),
+        true => Err(bad("a token stands in the trailers").into()),
         false => Ok(()),
     }
 }
