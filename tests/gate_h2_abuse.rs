@@ -404,3 +404,42 @@ fn frames_out_of_place_end_the_connection_and_reach_nobody() {
     assert!(stub.look(|state| state.arrived.iter().all(|request| request.token != Some(9))));
     gate.send(put("/orders/1", 1)).is_ok();
 }
+
+#[test]
+fn streams_that_were_reset_while_they_waited_keep_no_place_from_others() {
+    let stub = Stub::start();
+    let gate = Setup::default()
+        .settle_after("60s")
+        .listener("limits: { max_waiting: 20 }")
+        .start(stub.port);
+    let held = put("/orders/1", 1).field("x-stub-hold", "old").spawn(gate.port);
+    stub.wait_for_head(1);
+    let client = Client::open(gate.port);
+    for round in 0..4 {
+        let waiting: Vec<_> = (0..10)
+            .map(|at| client.start(&put("/orders/1", 10 + 10 * round + at)))
+            .collect();
+        gate.wait_until_stale("/orders/1", 19 + 10 * round - 1);
+        waiting.into_iter().for_each(gate::h2::Exchange::reset);
+    }
+    // With every place taken this would be refused as overloaded.
+    put("/users/1", 1).send(gate.port).is_ok();
+    stub.release("old");
+    held.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_head_that_does_not_end_has_header_timeout_and_no_more() {
+    let stub = Stub::start();
+    let gate = Setup::default()
+        .listener("limits: { header_timeout: 300ms, idle_timeout: 10m }")
+        .start(stub.port);
+    let whole = frame(HEADERS, END_STREAM, 1, &block(&head("DELETE", "/orders/1")));
+    for part in [whole.len(), whole.len() / 2, 5] {
+        let mut client = Frames::open(gate.port);
+        client.send(&whole[..part]);
+        // Long before idle_timeout, or this test would not end.
+        while let Ok(Some(_)) = client.read() {}
+    }
+    assert!(stub.look(|state| state.arrived.is_empty()));
+}

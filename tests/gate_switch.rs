@@ -6,7 +6,7 @@ mod gate;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
-use gate::{Conn, RawBackend, Setup, ask, ends_by_reset, read_request};
+use gate::{Conn, RawBackend, Setup, Stub, ask, ends_by_reset, read_request};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -85,6 +85,51 @@ fn a_write_on_an_authenticated_connection_is_fenced_like_any_other() {
     assert_eq!(alice.send(put(34)).reply().body, as_alice.as_bytes());
     alice.send(put(33)).reply().is(412, "stale-token");
     assert_eq!(alice.send(get(None)).reply().body, as_alice.as_bytes());
+}
+
+#[test]
+fn a_tab_behind_the_scheme_shares_no_connection_either() {
+    let backend = RawBackend::start(|number, mut reader, mut stream| {
+        let mut user = String::from("nobody");
+        while let Ok(Some((request, _))) = read_request(&mut reader) {
+            if let Some(authorization) = request.field("authorization") {
+                user = authorization.split_whitespace().last().unwrap().to_owned();
+            }
+            stream
+                .write_all(answer(&format!("{number} {user}")).as_bytes())
+                .unwrap();
+        }
+    });
+    let gate = Setup::default().start(backend.port);
+    let reply = ask("GET", "/share/1")
+        .field("Authorization", "NTLM\tbob")
+        .send(gate.port);
+    assert!(reply.body.ends_with(b"bob"));
+    let reply = ask("GET", "/share/1").send(gate.port);
+    assert!(reply.body.ends_with(b"nobody"), "{reply:?}");
+}
+
+#[test]
+fn a_client_that_only_claims_to_authenticate_holds_no_connection() {
+    let stub = Stub::start();
+    let gate = Setup::default().upstream("max_connections: 2").start(stub.port);
+    let mut clients: Vec<Conn> = (0..4).map(|_| Conn::open(gate.port)).collect();
+    for client in &mut clients {
+        client.send(get(Some("NTLM x"))).reply();
+    }
+    // All of them are still there, idle.
+    ask("PUT", "/share/1").token(34).body("v").send(gate.port).is_ok();
+    ask("GET", "/share/1").send(gate.port).is_ok();
+}
+
+#[test]
+fn an_upgrade_without_its_connection_option_is_no_upgrade() {
+    let gate = Setup::default().listener("upgrades: pass").start(echo().port);
+    let mut client = Conn::open(gate.port);
+    client
+        .send(ask("GET", "/share/1").field("Upgrade", "echo").bytes())
+        .reply()
+        .is_ok();
 }
 
 /// A backend that switches to a protocol of echoes where it is asked to, and says what it was asked for.

@@ -50,7 +50,10 @@ impl Facts {
             is_partial: false,
             conditional: false,
             write: !rules.is_safe(head.method),
-            upgrade: head.upgrade == Upgrade::Other,
+            // Without the connection option it is no wish (RFC 9110, 7.8), and HTTP/1.0 knows none.
+            upgrade: head.upgrade == Upgrade::Other
+                && head.version == Version::V11
+                && head.connection_names("upgrade"),
             connection_auth: head.connection_auth,
         };
         for field in head.fields {

@@ -133,6 +133,14 @@ impl Stream {
         }
     }
 
+    /// Ready once the peer is known to have left, where that can be known without reading what it sent before.
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.0 {
+            Io::Tcp(_) | Io::Unix(_) | Io::Tls(_) => Poll::Pending,
+            Io::Pipe(end) => end.poll_gone(cx),
+        }
+    }
+
     /// Ready where a write could take something. An error is ready too: the write brings it.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.0 {

@@ -122,6 +122,15 @@ impl Near {
         register(&mut ways.near_waker, cx)
     }
 
+    /// Ready once the far end has left.
+    pub(super) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut ways = self.0.lock();
+        if ways.far == State::Reset {
+            return Poll::Ready(());
+        }
+        register(&mut ways.near_waker, cx)
+    }
+
     pub(super) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut ways = self.0.lock();
         if ways.answer.len() < WAY_MAX || ways.far == State::Reset {

@@ -35,7 +35,9 @@ impl<'a> Host<'a> {
                 let (name, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
                 let name = name.strip_suffix('.').unwrap_or(name);
                 let sound = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-                if name.is_empty() || !name.bytes().all(sound) {
+                // `a..` could be `a` to somebody who cuts all dots off.
+                let odd = name.ends_with('.') || name.contains("..");
+                if name.is_empty() || odd || !name.bytes().all(sound) {
                     return None;
                 }
                 (Name::Plain(name), rest)
@@ -123,7 +125,7 @@ mod tests {
             assert_eq!(into, name);
         }
         for bad in [
-            "", ".", ":80", "a b", "a:b", "a:", "[::1", "[x]", "[::1]x", "u@a", "a/b",
+            "", ".", "a..", "a..b", ":80", "a b", "a:b", "a:", "[::1", "[x]", "[::1]x", "u@a", "a/b",
         ] {
             assert!(Host::read(bad).is_none(), "{bad:?}");
         }

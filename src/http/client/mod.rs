@@ -328,7 +328,7 @@ impl<'a> Client<'a> {
             outbox.end(),
             &head,
             listener.forwarded.then_some(&forwarded),
-            upgrade,
+            facts.upgrade,
         );
         drop(head);
         let mut upload = Upload::new(facts.framing, listener.limits.max_header_bytes);
@@ -396,13 +396,23 @@ impl<'a> Client<'a> {
         }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
-        let alarm = &mut self.side.alarm;
+        let Side { alarm, stream, .. } = &mut self.side;
+        let mut gone = false;
         let outcome = poll_fn(|cx| match admission.poll(cx) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if stream.poll_gone(cx).is_ready() => {
+                gone = true;
+                Poll::Ready(None)
+            }
             Poll::Pending => alarm.poll(cx, deadline).map(|()| None),
         })
         .await;
         match outcome {
+            // Its place among those who wait is another's. Nobody reads this.
+            None if gone => Err(Answer::new(
+                Reason::Draining,
+                "the client left while its request waited",
+            )),
             Some(Ok(found)) => {
                 decisions.count(if found.raised { Decision::Raised } else { admitted });
                 plan.raised = found.raised;

@@ -193,8 +193,10 @@ impl<'k> Exchange<'_, 'k> {
             .upstream
             .in_doubt_statuses
             .contains(&head.status);
-        let reusable = head.keep_alive && !self.stop_sending;
-        let bound = conn.is_own() || head.connection_auth || self.facts.connection_auth;
+        // It is the backend's word that binds a connection to a client. The client's alone only keeps the connection
+        // from all others: whoever claims to authenticate must not hold one for as long as it likes.
+        let bound = conn.is_own() || head.connection_auth;
+        let reusable = head.keep_alive && !self.stop_sending && (bound || !self.facts.connection_auth);
         let reader = BodyReader::new(head.framing, ANSWER_HEAD_MAX);
         self.answer = Progress::Body {
             reader,

@@ -1,13 +1,17 @@
 //! Which streams asked for a path with a fragment.
 //!
+//! (And whether a head takes too long to arrive, which can be seen here alone.)
+//!
 //! A fragment in a target is refused (two readings of one name). The h2 crate gives the path as the http crate holds
 //! it, and that one cuts a fragment off without a word. So the frames of heads are decoded a second time, by the
 //! crate's own decoder, on their way to the crate; no other frame is looked at.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use futures_core::Stream as _;
@@ -15,6 +19,7 @@ use h2::Codec;
 use h2::frame::{DEFAULT_MAX_FRAME_SIZE, Frame, HEADER_LEN};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::net::Duplex;
 
@@ -22,6 +27,7 @@ use crate::net::Duplex;
 const PREFACE_LEN: usize = 24;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
 /// More streams with fragments than this, and not asked about: nothing is believed any more.
 const NOTED_MAX: usize = 1024;
 
@@ -30,6 +36,9 @@ const NOTED_MAX: usize = 1024;
 pub struct Watched {
     io: Duplex,
     heads: Heads,
+    /// How long a head may take to arrive, and the alarm for the one that has begun.
+    patience: Duration,
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 /// What was found so far.
@@ -54,7 +63,7 @@ impl Fragments {
 
 impl Watched {
     /// Watches a connection from its preface on, whose heads may be as large as `head_list_max`.
-    pub fn new(io: Duplex, head_list_max: usize) -> (Watched, Fragments) {
+    pub fn new(io: Duplex, head_list_max: usize, patience: Duration) -> (Watched, Fragments) {
         let fragments = Fragments::default();
         let mut codec = Codec::new(Fed::default());
         codec.set_max_recv_header_list_size(head_list_max);
@@ -63,8 +72,15 @@ impl Watched {
             noted: fragments.clone(),
             at: At::Preface(PREFACE_LEN),
             header: BytesMut::with_capacity(HEADER_LEN),
+            open: false,
         };
-        (Watched { io, heads }, fragments)
+        let watched = Watched {
+            io,
+            heads,
+            patience,
+            alarm: None,
+        };
+        (watched, fragments)
     }
 }
 
@@ -75,6 +91,8 @@ struct Heads {
     noted: Fragments,
     at: At,
     header: BytesMut,
+    /// The frame under way, or the last one, begins or continues a head that does not end with it.
+    open: bool,
 }
 
 /// What the next byte belongs to.
@@ -90,6 +108,11 @@ enum At {
 }
 
 impl Heads {
+    /// Whether a head, or what may become one, has begun and not ended.
+    fn is_within_a_head(&self) -> bool {
+        self.open || !self.header.is_empty() || matches!(self.at, At::Payload { wanted: true, .. })
+    }
+
     fn look(&mut self, mut bytes: &[u8]) {
         let mut fed = false;
         while !bytes.is_empty() {
@@ -135,6 +158,9 @@ impl Heads {
         let left = usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
         // A frame that is too large ends the connection: nothing of it is kept here.
         let wanted = matches!(header[3], HEADERS | CONTINUATION) && left <= DEFAULT_MAX_FRAME_SIZE as usize;
+        if matches!(header[3], HEADERS | CONTINUATION) {
+            self.open = header[4] & END_HEADERS == 0;
+        }
         if wanted {
             self.codec.get_mut().0.extend_from_slice(&header);
         }
@@ -214,11 +240,32 @@ impl AsyncWrite for Fed {
 
 impl AsyncRead for Watched {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Watched { io, heads } = self.get_mut();
+        let Watched {
+            io,
+            heads,
+            patience,
+            alarm,
+        } = self.get_mut();
         let before = out.filled().len();
-        ready!(Pin::new(io).poll_read(cx, out))?;
-        heads.look(&out.filled()[before..]);
-        Poll::Ready(Ok(()))
+        if let Poll::Ready(read) = Pin::new(io).poll_read(cx, out) {
+            read?;
+            heads.look(&out.filled()[before..]);
+            if !heads.is_within_a_head() {
+                *alarm = None;
+                return Poll::Ready(Ok(()));
+            }
+            // However many bytes come: the head as a whole has its time.
+            let alarm = alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(*patience)));
+            return match alarm.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                Poll::Pending => Poll::Ready(Ok(())),
+            };
+        }
+        if let Some(alarm) = alarm {
+            ready!(alarm.as_mut().poll(cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
     }
 }
 

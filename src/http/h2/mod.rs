@@ -58,7 +58,7 @@ pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, io: Duplex, peer: Arc<Peer>
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(head_max)
         .max_send_buffer_size(SEND_BUFFER_MAX);
-    let (io, fragments) = Watched::new(io, head_max as usize);
+    let (io, fragments) = Watched::new(io, head_max as usize, limits.header_timeout);
     let Ok(Ok(connection)) = tokio::time::timeout(limits.header_timeout, builder.handshake(io)).await else {
         return;
     };

@@ -337,7 +337,7 @@ fn token(text: &[u8]) -> Option<&str> {
 /// A request names one scheme, at the start of a value that may be long; an answer may list several.
 fn binds_connection(value: &[u8], side: Side) -> bool {
     let binds = |word: &[u8]| word.eq_ignore_ascii_case(b"ntlm") || word.eq_ignore_ascii_case(b"negotiate");
-    let mut words = value.split(|b| matches!(b, b' ' | b','));
+    let mut words = value.split(|b| matches!(b, b' ' | b'\t' | b','));
     match side {
         Side::Request => words.next().is_some_and(binds),
         Side::Response => words.any(binds),
