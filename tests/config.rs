@@ -341,7 +341,6 @@ fn what_is_not_built_is_refused_by_name() {
             "kind: file, path: ./data",
             "endpoints: [\"http://127.0.0.1:2379\"]",
         ),
-        ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
     ] {
         let found = problems(&small(from, to));
