@@ -511,6 +511,42 @@ fn a_fence_may_be_named_by_the_path_in_a_field() {
 }
 
 #[test]
+fn a_warning_says_where_every_write_needs_a_field() {
+    let from = "match: { methods: [PUT, POST, PATCH, DELETE], path: \"/{bucket}/{*key}\" }\n        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
+    let with = |more: &str| {
+        let to = format!(
+            "match: {{ path: \"/{{b}}/{{*k}}\"{more} }}\n        fences: [{{ resource: \"b/{{b}}\", path_from: {{ header: Destination }}, token: {{ header: T }} }}]\n"
+        );
+        warnings(&small("settle_after: 3s", "settle_after: 60s").replacen(from, &to, 1))
+    };
+    let said = with("");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("f:16:9: ") && said[0].contains("methods: [MOVE, COPY]"),
+        "{said:?}"
+    );
+    for more in [", methods: [MOVE]", ", headers: { destination: \"*\" }"] {
+        let said = with(more);
+        assert!(said.is_empty(), "{more}: {said:?}");
+    }
+}
+
+#[test]
+fn a_warning_says_that_upgraded_connections_are_not_fenced() {
+    let with = |word: &str, mode: &str| {
+        let text = small("protocol: http", &format!("upgrades: {word}")).replace("3s", "60s");
+        warnings(&text.replace("resource:", &format!("mode: {mode}\n        resource:")))
+    };
+    let said = with("pass", "enforce");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("f:8:5: ") && said[0].contains("upgrades"),
+        "{said:?}"
+    );
+    assert!(with("refuse", "enforce").is_empty() && with("pass", "observe").is_empty());
+}
+
+#[test]
 fn paths_are_strict_unless_the_listener_says_otherwise() {
     let paths = |text: &str| parse(text).unwrap().0.listeners[0].rules.paths;
     assert_eq!(paths(SMALL), Paths::Strict);

@@ -17,7 +17,7 @@ use super::types::{
 use super::units;
 use crate::base::Secret;
 use crate::net::ServerTls;
-use crate::rules::{Paths, Policy, RuleSet, SAFE_METHODS, Unmatched};
+use crate::rules::{Mode, Paths, Policy, Rule, RuleSet, SAFE_METHODS, Unmatched};
 
 /// Builds the checked configuration; `None` where a problem was reported.
 pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
@@ -163,6 +163,7 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
+    warn_if_unfenced(reader, map, upgrades.as_ref(), rules.as_deref());
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -181,6 +182,17 @@ fn listener(
             unmatched: unmatched?,
         }),
     })
+}
+
+fn warn_if_unfenced(reader: &mut Reader, map: &Map<'_>, upgrades: Option<&Upgrades>, rules: Option<&[Rule]>) {
+    let fences = |rule: &Rule| rule.mode == Mode::Enforce && !rule.fences.is_empty();
+    if matches!(upgrades, Some(Upgrades::Pass)) && rules.is_some_and(|rules| rules.iter().any(fences)) {
+        let message = format!(
+            "{}: nothing of an upgraded connection is fenced; right only where the store takes no writes that way",
+            map.path_to("upgrades")
+        );
+        reader.warn(map.place_of("upgrades"), message);
+    }
 }
 
 fn upstream(reader: &mut Reader, listener: &Map<'_>) -> Option<Upstream> {
