@@ -4,6 +4,7 @@
 mod backends;
 mod gate;
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -28,7 +29,7 @@ const BUCKET: &str = r#"
 
 fn start() -> (S3, Gate, TempDir) {
     let store = S3::start();
-    let gate = Setup::rules(BUCKET).start(store.port);
+    let gate = Setup::rules(BUCKET).listener("errors: s3").start(store.port);
     (store, gate, tempfile::tempdir().unwrap())
 }
 
@@ -117,8 +118,18 @@ fn a_stale_boto3_is_refused_at_once_whatever_it_was_about_to_do() {
     let stale = |call: &&serde_json::Value| call[0].as_str().unwrap().starts_with("stale");
     assert_eq!(calls.iter().filter(stale).count(), 10, "{calls:?}");
     for call in &calls {
-        let status = if stale(&call) { 412 } else { 200 };
-        assert_eq!((&call[1], &call[3]), (&status.into(), &0.into()), "{call}");
+        let (status, code) = match stale(&call) {
+            true => (412, "PreconditionFailed".into()),
+            false => (200, serde_json::Value::Null),
+        };
+        let [_, told_status, told_code, retries] = &call.as_array().unwrap()[..] else {
+            panic!("{call}");
+        };
+        assert_eq!(
+            (told_status, told_code, retries),
+            (&status.into(), &code, &0.into()),
+            "{call}"
+        );
     }
     assert_eq!(
         decided(&gate, "stale"),
@@ -265,7 +276,7 @@ fn s3cmd_sees_the_same_through_the_gate_where_it_sends_its_token() {
     ] {
         let with_token = [&["--no-progress", "--add-header=Fencing-Token: 34"], words].concat();
         let said = s3cmd(&folder, gate.port, &with_token);
-        assert!(said.failed().err.contains("missing-token"), "{said:?}");
+        assert!(said.failed().err.contains("428 (AccessDenied)"), "{said:?}");
     }
     assert_eq!(behind.content("copy").as_deref(), Some("text"));
     assert_eq!(behind.content("parts"), None);
@@ -280,7 +291,7 @@ fn after_a_crash() -> (S3, Gate, TempDir) {
         "    resource",
         "    reads: ignore\n        drain_timeout: 50ms\n        resource",
     );
-    let setup = Setup::rules(&rule).settle_after("600s");
+    let setup = Setup::rules(&rule).settle_after("600s").listener("errors: s3");
     // A start that finds its port taken ends at once, and is tried again.
     let mut gate = setup.top("shutdown_timeout: 1s").start(store.port);
     let folder = tempfile::tempdir().unwrap();
@@ -323,11 +334,17 @@ fn curl_tries_a_503_again_and_nothing_else() {
 }
 
 #[test]
-fn boto3_tries_a_503_four_times_more_and_nothing_else() {
+fn boto3_reads_why_and_tries_a_503_four_times_more_and_nothing_else() {
     let (_store, gate, folder) = after_a_crash();
+    let codes = RefCell::new(Vec::new());
     let sent = counts(&gate, |token| {
-        boto3("boto3_put.py", folder.path(), gate.port, token.as_slice()).failed();
+        let said = boto3("boto3_put.py", folder.path(), gate.port, token.as_slice());
+        codes.borrow_mut().push(said.failed().out.trim().to_owned());
     });
+    assert_eq!(
+        codes.into_inner(),
+        ["PreconditionFailed", "AccessDenied", "ServiceUnavailable"]
+    );
     assert_eq!(sent, [1.0, 1.0, 5.0], "{}", gate.log());
 }
 

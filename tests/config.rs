@@ -341,7 +341,6 @@ fn what_is_not_built_is_refused_by_name() {
             "kind: file, path: ./data",
             "endpoints: [\"http://127.0.0.1:2379\"]",
         ),
-        ("bind: \"127.0.0.1:9901\"", "tls: { cert_file: a }"),
         ("protocol: http", "protocol: redis"),
     ] {
         let found = problems(&small(from, to));
@@ -509,6 +508,42 @@ fn a_fence_may_be_named_by_the_path_in_a_field() {
         &format!("        path_from: {{ header: X }}\n{from}"),
     ));
     assert!(outside[0].contains("unknown key"), "{outside:?}");
+}
+
+#[test]
+fn a_warning_says_where_every_write_needs_a_field() {
+    let from = "match: { methods: [PUT, POST, PATCH, DELETE], path: \"/{bucket}/{*key}\" }\n        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
+    let with = |more: &str| {
+        let to = format!(
+            "match: {{ path: \"/{{b}}/{{*k}}\"{more} }}\n        fences: [{{ resource: \"b/{{b}}\", path_from: {{ header: Destination }}, token: {{ header: T }} }}]\n"
+        );
+        warnings(&small("settle_after: 3s", "settle_after: 60s").replacen(from, &to, 1))
+    };
+    let said = with("");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("f:16:9: ") && said[0].contains("methods: [MOVE, COPY]"),
+        "{said:?}"
+    );
+    for more in [", methods: [MOVE]", ", headers: { destination: \"*\" }"] {
+        let said = with(more);
+        assert!(said.is_empty(), "{more}: {said:?}");
+    }
+}
+
+#[test]
+fn a_warning_says_that_upgraded_connections_are_not_fenced() {
+    let with = |word: &str, mode: &str| {
+        let text = small("protocol: http", &format!("upgrades: {word}")).replace("3s", "60s");
+        warnings(&text.replace("resource:", &format!("mode: {mode}\n        resource:")))
+    };
+    let said = with("pass", "enforce");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("f:8:5: ") && said[0].contains("upgrades"),
+        "{said:?}"
+    );
+    assert!(with("refuse", "enforce").is_empty() && with("pass", "observe").is_empty());
 }
 
 #[test]

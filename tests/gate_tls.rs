@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gate::{
-    Conn, Gate, PATIENCE, Pki, Place, RawBackend, Reply, Setup, Stub, ask, head, read_head, read_rest,
+    Conn, Gate, PATIENCE, Pki, Place, RULE, RawBackend, Reply, Setup, Stub, ask, head, read_head, read_rest,
 };
 use rustls::{ClientConfig, ServerConnection, StreamOwned};
 
@@ -123,6 +123,27 @@ fn openssl_agrees_on_a_protocol_and_verifies_the_chain() {
     let said = text(&output.stdout);
     assert!(said.contains("ALPN protocol: h2"), "{said}");
     assert!(said.contains("Verify return code: 0 (ok)"), "{said}");
+}
+
+#[test]
+fn only_a_certificate_of_the_right_name_may_present_a_token() {
+    let pki = Pki::new();
+    pki.issue("orders-1", &["orders-1.test"]);
+    pki.issue("stock-1", &["stock-1.test"]);
+    let stub = Stub::start();
+    let gate = Setup::rules(&format!(
+        "{RULE}        allow: {{ client_cert: \"CN=orders-*\" }}\n"
+    ))
+    .listener(&pki.listener_asking_clients("server"))
+    .start(stub.port);
+    let put = |name: &str, token: u64| {
+        let put = ask("PUT", "/b/k").token(token).body("x");
+        send(&gate, &pki.client(Some(name)), &put)
+    };
+    put("orders-1", 1).is_ok();
+    put("stock-1", 9).is(403, "not-allowed");
+    put("orders-1", 1).is_ok();
+    assert_eq!(stub.tokens(), [1, 1]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! The validator below knows the few keywords that the schema uses, and fails on any other: a crate for all of them
 //! would bring two dozen more.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,7 +67,7 @@ fn what_is_wrong_or_not_built_does_not_fit() {
         ("settle_after: 3s", "settle_afterr: 3s"),
         ("settle_after: 3s", "max_connections: 0"),
         ("settle_after: 3s", "max_connections: many"),
-        ("settle_after: 3s", "tls: { ca_files: a }"),
+        ("settle_after: 3s", "tls: { ca_fil: a }"),
         ("http://", "ftp://"),
         ("\"127.0.0.1:8080\"", "8080"),
         ("name: store", "name: store\n    protocol: redis"),
@@ -80,7 +81,8 @@ fn what_is_wrong_or_not_built_does_not_fit() {
         ("path: \"/{b}/{*k}\"", "path: \"/{b}/{*k}\", methods: [put]"),
         ("path: \"/{b}/{*k}\"", "path: \"/{b}/{*k}\", methods: []"),
         ("path: \"/{b}/{*k}\"", "path: \"/{b}/{*k}\", methods: PUT"),
-        ("resource:", "action: deny\n        resource:"),
+        ("resource:", "action: perhaps\n        resource:"),
+        ("version: 1", "version: 1\nadmin: { tls: { cert_file: a } }"),
         ("resource:", "allow: { cidr: [everywhere] }\n        resource:"),
     ] {
         assert!(!problems(&small(from, to)).is_empty(), "{from} -> {to}");
@@ -155,12 +157,9 @@ fn validate(schema: &Value, value: &Value, way: &str, found: &mut Vec<String>) {
     for (keyword, asked) in schema.as_object().unwrap() {
         let fits = match keyword.as_str() {
             "$schema" | "title" | "description" | "default" => true,
-            "type" => match asked.as_str().unwrap() {
-                "object" => value.is_object(),
-                "array" => value.is_array(),
-                "string" => value.is_string(),
-                "integer" => value.is_u64() || value.is_i64(),
-                other => panic!("the type {other}"),
+            "type" => match asked.as_array() {
+                Some(types) => types.iter().any(|one| is_of_type(value, one)),
+                None => is_of_type(value, asked),
             },
             "enum" => asked.as_array().unwrap().contains(value),
             "minLength" => value
@@ -205,6 +204,16 @@ fn validate(schema: &Value, value: &Value, way: &str, found: &mut Vec<String>) {
                 assert_eq!(*asked, json!({ "^x-": {} }));
                 true
             }
+            "minProperties" => value
+                .as_object()
+                .is_none_or(|map| map.len() as u64 >= asked.as_u64().unwrap()),
+            "additionalProperties" if asked.is_object() => {
+                assert!(schema.get("properties").is_none(), "all keys are the user's");
+                for (key, below) in value.as_object().into_iter().flatten() {
+                    validate(asked, below, &format!("{way}.{key}"), found);
+                }
+                true
+            }
             "additionalProperties" => {
                 assert_eq!(*asked, json!(false));
                 let known = |key: &String| {
@@ -221,51 +230,75 @@ fn validate(schema: &Value, value: &Value, way: &str, found: &mut Vec<String>) {
     }
 }
 
+fn is_of_type(value: &Value, kind: &Value) -> bool {
+    match kind.as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        other => panic!("the type {other}"),
+    }
+}
+
 /// YAML as an editor reads it: plain scalars by the core schema.
 fn as_json(yaml: &str) -> Value {
-    let mut events = Parser::new_from_str(yaml).map(|event| event.unwrap().0);
+    let mut yaml = Yaml {
+        events: Parser::new_from_str(yaml).map(|event| event.unwrap().0),
+        anchors: HashMap::new(),
+    };
     loop {
-        match events.next().unwrap() {
+        match yaml.events.next().unwrap() {
             Event::StreamStart | Event::DocumentStart(_) => {}
-            event => return node(event, &mut events, &mut Anchors::new()),
+            event => return yaml.node(event),
         }
     }
 }
 
-/// What stands behind the anchors, by their numbers.
-type Anchors = std::collections::HashMap<usize, Value>;
+struct Yaml<I> {
+    events: I,
+    anchors: HashMap<usize, Value>,
+}
 
-fn node<'t>(event: Event<'t>, events: &mut impl Iterator<Item = Event<'t>>, anchors: &mut Anchors) -> Value {
-    let (anchor, value) = match event {
-        Event::Alias(anchor) => return anchors[&anchor].clone(),
-        Event::Scalar(text, ScalarStyle::Plain, anchor, _) => (anchor, plain(&text)),
-        Event::Scalar(text, _, anchor, _) => (anchor, Value::String(text.into_owned())),
-        Event::SequenceStart(anchor, _) => {
-            let mut items = Vec::new();
-            loop {
-                match events.next().unwrap() {
-                    Event::SequenceEnd => break (anchor, Value::Array(items)),
-                    event => items.push(node(event, events, anchors)),
-                }
+impl<'t, I: Iterator<Item = Event<'t>>> Yaml<I> {
+    fn node(&mut self, event: Event<'t>) -> Value {
+        let (anchor, value) = match event {
+            Event::Scalar(text, ScalarStyle::Plain, anchor, _) => (anchor, plain(&text)),
+            Event::Scalar(text, _, anchor, _) => (anchor, Value::String(text.into_owned())),
+            Event::SequenceStart(anchor, _) => (anchor, self.list()),
+            Event::MappingStart(anchor, _) => (anchor, self.map()),
+            Event::Alias(anchor) => return self.anchors[&anchor].clone(),
+            other => panic!("{other:?} is not read here"),
+        };
+        // 0 is none.
+        self.anchors.insert(anchor, value.clone());
+        value
+    }
+
+    fn list(&mut self) -> Value {
+        let mut items = Vec::new();
+        loop {
+            match self.events.next().unwrap() {
+                Event::SequenceEnd => return Value::Array(items),
+                event => items.push(self.node(event)),
             }
         }
-        Event::MappingStart(anchor, _) => {
-            let mut map = Map::new();
-            loop {
-                match events.next().unwrap() {
-                    Event::MappingEnd => break (anchor, Value::Object(map)),
-                    Event::Scalar(key, ..) => {
-                        let value = events.next().unwrap();
-                        map.insert(key.into_owned(), node(value, events, anchors));
-                    }
-                    other => panic!("{other:?} as a key"),
+    }
+
+    fn map(&mut self) -> Value {
+        let mut map = Map::new();
+        loop {
+            match self.events.next().unwrap() {
+                Event::MappingEnd => return Value::Object(map),
+                Event::Scalar(key, ..) => {
+                    let event = self.events.next().unwrap();
+                    map.insert(key.into_owned(), self.node(event));
                 }
+                other => panic!("{other:?} as a key"),
             }
         }
-        other => panic!("{other:?} is not read here"),
-    };
-    anchors.insert(anchor, value.clone());
-    value
+    }
 }
 
 fn plain(text: &str) -> Value {

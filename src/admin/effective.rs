@@ -63,7 +63,7 @@ fn agreed_format(config: &Config) -> Option<TokenFormat> {
 fn whole(config: &Config) -> Value {
     let Config {
         store,
-        admin: Admin { bind, token },
+        admin: Admin { bind, tls, token },
         log: Log { format, level },
         shutdown_timeout,
         listeners,
@@ -79,7 +79,11 @@ fn whole(config: &Config) -> Value {
     json!({
         "version": 1,
         "store": store,
-        "admin": { "bind": bind, "token_file": token.as_ref().map(redacted) },
+        "admin": {
+            "bind": bind,
+            "tls": tls.as_ref().map(|tls| server_tls(tls)),
+            "token_file": token.as_ref().map(redacted),
+        },
         "log": { "format": format, "level": level.as_str() },
         "shutdown_timeout": duration(*shutdown_timeout),
         "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),

@@ -1,9 +1,10 @@
 //! Who may use the admin address. Where there is a token: who shows it. Health and readiness are open to all, since
 //! probes show none.
 //!
-//! Where there is no token, other sites' pages are kept out. A page in an operator's browser can send requests to loopback, and by a name that
-//! it points there (DNS rebinding) even read the answers. What gives it away is the Host that its browser names,
-//! and the Origin that its browser adds.
+//! Where there is no token, other sites' pages are kept out. A page in an operator's browser can send requests to
+//! loopback, with the operator's certificate, and by a name that it points there (DNS rebinding) even read the answers.
+//! What gives it away is the Host that its browser names, and the Origin that its browser adds. Under TLS any Host
+//! will do: a browser takes only a certificate for the name that the page came from.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,13 +19,18 @@ use super::problem::Problem;
 use super::serve::Peer;
 use crate::base::Secret;
 
+/// What a request must show.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// The token, if there is one.
+    pub(super) token: Option<Secret>,
+    /// Whether it comes by TLS.
+    pub(super) secure: bool,
+}
+
 /// Refuses what a foreign page could have sent, and marks every answer as not to be kept or guessed at.
-pub(super) async fn guard(
-    State(token): State<Option<Arc<Secret>>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let mut response = match check(&request, token.as_deref()) {
+pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match check(&request, &guard) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
@@ -44,12 +50,12 @@ pub(super) async fn guard(
 
 const CHALLENGE: &str = "Bearer realm=\"fencegate\"";
 
-fn check(request: &Request, token: Option<&Secret>) -> Result<(), Problem> {
+fn check(request: &Request, guard: &Guard) -> Result<(), Problem> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if reads && matches!(request.uri().path(), "/healthz" | "/readyz") {
         return Ok(());
     }
-    if let Some(token) = token {
+    if let Some(token) = &guard.token {
         check_token(request, token)?;
         // A foreign page doesn't know the token: what it names as Host or Origin doesn't matter.
         return if reads {
@@ -62,12 +68,12 @@ fn check(request: &Request, token: Option<&Secret>) -> Result<(), Problem> {
     if reads && !request.uri().path().starts_with("/api/") {
         return Ok(());
     }
-    let host = named_host(request)?;
+    let host = named_host(request, guard.secure)?;
     if reads {
         return Ok(());
     }
     let headers = request.headers();
-    check_origin(headers, &host)?;
+    check_origin(headers, &host, guard.secure)?;
     check_json(headers)
 }
 
@@ -107,8 +113,8 @@ fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-/// The one authority that the request names, if it is this machine.
-fn named_host(request: &Request) -> Result<Authority, Problem> {
+/// The one authority that the request names. Without TLS it must be this machine.
+fn named_host(request: &Request, secure: bool) -> Result<Authority, Problem> {
     let refused = |detail: &str| Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail);
     let mut fields = request.headers().get_all(header::HOST).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -118,11 +124,14 @@ fn named_host(request: &Request) -> Result<Authority, Problem> {
         .to_str()
         .ok()
         .and_then(|text| text.parse::<Authority>().ok());
-    let Some(host) = host.filter(is_this_machine) else {
+    let Some(host) = host.filter(|host| !host.as_str().contains('@')) else {
+        return Err(refused("the Host is not written as HOST:PORT"));
+    };
+    if !secure && !is_this_machine(&host) {
         return Err(refused(
             "the Host is not this machine: use localhost or a loopback address",
         ));
-    };
+    }
     if request.uri().authority().is_some_and(|named| *named != host) {
         return Err(refused("the target and the Host name different hosts"));
     }
@@ -134,12 +143,13 @@ fn is_this_machine(authority: &Authority) -> bool {
     let host = authority.host();
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let named = host.eq_ignore_ascii_case("localhost");
-    !authority.as_str().contains('@') && (named || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+    named || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Only a page of this very address may send; programs send no Origin.
-fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
-    let own = format!("http://{host}");
+fn check_origin(headers: &HeaderMap, host: &Authority, secure: bool) -> Result<(), Problem> {
+    let scheme = if secure { "https" } else { "http" };
+    let own = format!("{scheme}://{host}");
     let foreign = headers
         .get_all(header::ORIGIN)
         .iter()
@@ -169,14 +179,23 @@ mod tests {
     use axum::http::StatusCode;
     use axum::response::IntoResponse;
 
-    use super::check;
+    use super::{Guard, check};
 
     fn judged(method: &str, path: &str, fields: &[(&str, &str)]) -> StatusCode {
+        judged_at(false, method, path, fields)
+    }
+
+    fn judged_by_tls(method: &str, path: &str, fields: &[(&str, &str)]) -> StatusCode {
+        judged_at(true, method, path, fields)
+    }
+
+    fn judged_at(secure: bool, method: &str, path: &str, fields: &[(&str, &str)]) -> StatusCode {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        match check(&request.body(Body::empty()).unwrap(), None) {
+        let guard = Guard { token: None, secure };
+        match check(&request.body(Body::empty()).unwrap(), &guard) {
             Ok(()) => StatusCode::OK,
             Err(problem) => problem.into_response().status(),
         }
@@ -259,6 +278,45 @@ mod tests {
         }
         assert_eq!(
             judged("GET", "/readyz", &[("host", "gate.internal:9901")]),
+            StatusCode::OK
+        );
+    }
+
+    #[test]
+    fn by_tls_any_name_will_do_and_only_its_own_page_may_send() {
+        let own = ("origin", "https://gate.internal:9901");
+        for (host, origin, status) in [
+            ("gate.internal:9901", None, StatusCode::OK),
+            ("gate.internal:9901", Some(own), StatusCode::OK),
+            (
+                "localhost:9901",
+                Some(("origin", "https://localhost:9901")),
+                StatusCode::OK,
+            ),
+            ("localhost:9901", Some(own), StatusCode::FORBIDDEN),
+            (
+                "localhost:9901",
+                Some(("origin", "http://localhost:9901")),
+                StatusCode::FORBIDDEN,
+            ),
+            (
+                "gate.internal:9901",
+                Some(("origin", "null")),
+                StatusCode::FORBIDDEN,
+            ),
+            ("a@gate.internal", None, StatusCode::FORBIDDEN),
+            ("", None, StatusCode::FORBIDDEN),
+        ] {
+            let fields: Vec<_> = [("host", host), JSON].into_iter().chain(origin).collect();
+            assert_eq!(judged_by_tls("POST", "/x", &fields), status, "{host} {origin:?}");
+        }
+        let form = ("content-type", "text/plain");
+        assert_eq!(
+            judged_by_tls("POST", "/x", &[("host", "gate.internal"), form]),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE
+        );
+        assert_eq!(
+            judged_by_tls("GET", "/api/v1/fences", &[("host", "gate.internal")]),
             StatusCode::OK
         );
     }

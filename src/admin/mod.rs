@@ -1,8 +1,8 @@
 //! The admin address: health, readiness, metrics, the fences and what an operator does to them, the effective
 //! configuration. On a library's web server: nothing here is on the way of a request to the store.
 //!
-//! Without a token it listens on loopback only, and `guard.rs` keeps other sites' pages in a browser out of it; with
-//! one, whoever shows it may do everything.
+//! Without a token, and without TLS that asks clients for certificates, it listens on loopback only. `guard.rs` keeps
+//! other sites' pages in a browser out of it. Whoever shows the token or the certificate may do everything.
 //! Called by `server/`.
 
 mod body;
@@ -24,10 +24,12 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 
 pub use self::effective::Effective;
+use self::guard::Guard;
 use self::problem::Problem;
 pub use self::serve::serve;
 use crate::base::Secret;
 use crate::keeper::Keeper;
+use crate::net::ServerTls;
 use crate::observe::{Levels, Metrics, TextFormat};
 
 /// What the admin address shows and acts on.
@@ -39,6 +41,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whether this instance takes writes.
     pub ready: Arc<Ready>,
+    /// TLS towards its clients.
+    pub tls: Option<Arc<ServerTls>>,
     /// What its clients must show, if anything.
     pub token: Option<Secret>,
     /// The configuration that this process runs with.
@@ -63,6 +67,10 @@ impl Ready {
 }
 
 fn router(admin: Admin) -> Router {
+    let guard = Guard {
+        token: admin.token.clone(),
+        secure: admin.tls.is_some(),
+    };
     Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
@@ -81,7 +89,7 @@ fn router(admin: Admin) -> Router {
             )
         })
         .layer(axum::middleware::from_fn_with_state(
-            admin.token.clone().map(Arc::new),
+            Arc::new(guard),
             guard::guard,
         ))
         .with_state(admin)

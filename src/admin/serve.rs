@@ -1,18 +1,24 @@
 //! The admin address's socket: its connections are few, bounded, and none of them outlives the stop for long.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Admin, router};
+use crate::base::Buf;
+use crate::net::{Duplex, ServerTls, Stream};
+use crate::observe::{Metrics, NO_LISTENER};
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +26,17 @@ pub(super) struct Peer(pub(super) SocketAddr);
 
 /// How many connections there may be at once; more wait in the kernel.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a head may take, and how long a connection may stand idle.
+/// How long TLS's handshake and a head may take, and how long a connection may stand idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long nothing is accepted where the system refused to: it has no more files, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the admin address until `stop` is ready, then lets the requests that are under way finish.
 pub async fn serve(listener: TcpListener, admin: Admin, stop: impl Future<Output = ()> + Send + 'static) {
+    let tls = admin
+        .tls
+        .as_ref()
+        .map(|tls| Secure::new(Arc::clone(tls), &admin.metrics));
     let router = router(admin);
     let mut connections = JoinSet::new();
     let (closing, closed) = watch::channel(());
@@ -38,7 +48,7 @@ pub async fn serve(listener: TcpListener, admin: Admin, stop: impl Future<Output
             Some(_ended) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, peer)) => {
-                    connections.spawn(connection(stream, peer, router.clone(), closed.clone()));
+                    connections.spawn(connection(stream, peer, tls.clone(), router.clone(), closed.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the admin address can't accept a connection");
@@ -51,7 +61,52 @@ pub async fn serve(listener: TcpListener, admin: Admin, stop: impl Future<Output
     while connections.join_next().await.is_some() {}
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, mut closed: watch::Receiver<()>) {
+/// TLS, and where its failures are counted.
+#[derive(Clone)]
+struct Secure {
+    tls: Arc<ServerTls>,
+    failures: Counter,
+}
+
+impl Secure {
+    fn new(tls: Arc<ServerTls>, metrics: &Metrics) -> Secure {
+        let failures = metrics.tls.handshake_failures(NO_LISTENER);
+        Secure { tls, failures }
+    }
+
+    /// Shakes hands, in bounded time.
+    async fn open(&self, socket: TcpStream) -> io::Result<Stream> {
+        let opened = tokio::time::timeout(HEAD_TIMEOUT, self.tls.accept(socket)).await;
+        let opened = opened.unwrap_or_else(|late| Err(late.into()));
+        if opened.is_err() {
+            self.failures.inc();
+        }
+        opened
+    }
+}
+
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Secure>,
+    router: Router,
+    mut closed: watch::Receiver<()>,
+) {
+    let opened = match &tls {
+        None => Ok(Stream::tcp(socket)),
+        // Nothing was asked yet: a stop ends the handshake.
+        Some(tls) => tokio::select! {
+            opened = tls.open(socket) => opened,
+            _ = closed.changed() => return,
+        },
+    };
+    let stream = match opened {
+        Ok(stream) => Duplex::new(stream, Buf::default()),
+        Err(error) => {
+            tracing::debug!(%peer, %error, "a TLS handshake of the admin address failed");
+            return;
+        }
+    };
     let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -3,6 +3,7 @@
 
 mod client;
 mod plan;
+mod secure;
 mod table;
 
 use std::io::{IsTerminal, Write};
@@ -15,16 +16,23 @@ use serde_json::{Value, json};
 
 use self::client::{Client, Reply, encoded};
 use self::plan::Plan;
+use self::secure::Secure;
 use self::table::plain;
-use crate::config::read_secret;
+use crate::config::{Admin, read_secret};
 
 /// What is asked for, and where.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// The admin address of the running gate [default: 127.0.0.1:9901].
-    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "config")]
+    /// The admin address of the running gate, as HOST:PORT or https://HOST:PORT [default: 127.0.0.1:9901].
+    #[arg(
+        long,
+        visible_alias = "url",
+        global = true,
+        value_name = "ADDRESS",
+        conflicts_with = "config"
+    )]
     admin: Option<String>,
     /// Takes the admin address from this configuration.
     #[arg(short, long, global = true, value_name = "FILE")]
@@ -32,6 +40,8 @@ pub(super) struct Arguments {
     /// The file with the admin address's token; else the one that the configuration names.
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    secure: Secure,
     /// Print the answer as it came.
     #[arg(long, global = true)]
     json: bool,
@@ -111,7 +121,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let (address, configured) = match (&arguments.admin, &arguments.config) {
         (Some(address), _) => (address.clone(), None),
         (None, Some(path)) => match super::load(path) {
-            Ok((config, _warnings)) => (reachable(config.admin.bind).to_string(), config.admin.token),
+            Ok((config, _warnings)) => (reachable(&config.admin), config.admin.token),
             Err(code) => return code,
         },
         (None, None) => (ADMIN.into(), None),
@@ -121,7 +131,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Some(Err(wrong)) => return Failed::wrong(format!("--token-file: {wrong}")).tell(),
         None => configured,
     };
-    let client = match Client::new(&address, token) {
+    let client = match Client::new(&address, &arguments.secure, token) {
         Ok(client) => client,
         Err(failed) => return failed.tell(),
     };
@@ -135,12 +145,17 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Where a client on this machine finds an address that listens everywhere.
-fn reachable(bind: SocketAddr) -> SocketAddr {
-    match bind.ip() {
+/// Where a client on this machine finds the admin address, also one that listens everywhere.
+fn reachable(admin: &Admin) -> String {
+    let bind = admin.bind;
+    let address: SocketAddr = match bind.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, bind.port()).into(),
         IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, bind.port()).into(),
         IpAddr::V4(_) | IpAddr::V6(_) => bind,
+    };
+    match admin.tls {
+        Some(_) => format!("https://{address}"),
+        None => address.to_string(),
     }
 }
 

@@ -16,7 +16,8 @@ use super::types::{
 };
 use super::units;
 use crate::base::Secret;
-use crate::rules::{Paths, Policy, RuleSet, SAFE_METHODS, Unmatched};
+use crate::net::ServerTls;
+use crate::rules::{Mode, Paths, Policy, Rule, RuleSet, SAFE_METHODS, Unmatched};
 
 /// Builds the checked configuration; `None` where a problem was reported.
 pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
@@ -44,6 +45,7 @@ pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
         store: store?,
         admin: Admin {
             bind: admin.bind?.value,
+            tls: admin.tls?,
             token: admin.token?,
         },
         log: log?,
@@ -80,37 +82,49 @@ fn store(reader: &mut Reader, root: &Map<'_>) -> Option<Store> {
     }
 }
 
-/// `token` is `None` where a problem was reported.
+/// What is `None` was reported as a problem.
 #[allow(clippy::option_option)]
+#[derive(Default)]
 struct AdminRead {
     bind: Option<Placed<SocketAddr>>,
+    tls: Option<Option<Arc<ServerTls>>>,
     token: Option<Option<Secret>>,
 }
 
 fn admin(reader: &mut Reader, root: &Map<'_>) -> AdminRead {
     let Some(map) = reader.section(root, "admin") else {
-        return AdminRead {
-            bind: None,
-            token: None,
-        };
+        return AdminRead::default();
     };
     let bind = reader.placed(&map, "bind", units::bind);
+    let tls = tls::server(reader, &map, tls::HTTP_1);
     let token = secret::below(reader, &map, "token_file");
-    if let Some(bind) = bind.as_ref().filter(|bind| !bind.value.ip().is_loopback()) {
-        let shown = bind.value;
-        if map.has("token_file") {
-            let message = format!(
-                "admin.bind: {shown} is not a loopback address, and the token is sent there in the clear"
-            );
-            reader.warn(bind.at, message);
-        } else {
-            let message = format!(
-                "admin.bind: {shown} is not a loopback address, and without token_file anybody could reset a fence there; give it one, or write it as 127.0.0.1:9901"
-            );
-            reader.problem(bind.at, message);
-        }
+    if let (Some(bind), Some(tls)) = (&bind, &tls) {
+        check_admin(reader, bind, tls.as_deref(), map.has("token_file"));
     }
-    AdminRead { bind, token }
+    AdminRead { bind, tls, token }
+}
+
+/// Beyond loopback it must be known who comes, and TLS by itself says only whom they come to.
+fn check_admin(reader: &mut Reader, bind: &Placed<SocketAddr>, tls: Option<&ServerTls>, has_token: bool) {
+    let shown = bind.value;
+    if shown.ip().is_loopback() {
+        return;
+    }
+    let without = match tls {
+        None if has_token => {
+            let message = format!(
+                "admin.bind: {shown} is not a loopback address, and the token is sent there in the clear; admin.tls would hide it"
+            );
+            return reader.warn(bind.at, message);
+        }
+        Some(tls) if has_token || tls.files().client_ca.is_some() => return,
+        Some(_) => "client_ca_file in its tls, or token_file,",
+        None => "token_file, or tls with client_ca_file,",
+    };
+    let message = format!(
+        "admin.bind: {shown} is not a loopback address, and without {without} anybody could reset a fence there; give it one, or write it as 127.0.0.1:9901"
+    );
+    reader.problem(bind.at, message);
 }
 
 fn log(reader: &mut Reader, root: &Map<'_>) -> Option<Log> {
@@ -149,6 +163,7 @@ fn listener(
     let unmatched = unmatched(reader, map);
     let safe_methods = safe_methods(reader, map);
     let rules = rules::read(reader, map, safe_methods.as_deref(), origins);
+    warn_if_unfenced(reader, map, upgrades.as_ref(), rules.as_deref());
     let (bind, upstream) = (heading.bind.as_ref()?.value, upstream?);
     check_loop(reader, map, bind, &upstream);
     Some(Listener {
@@ -167,6 +182,17 @@ fn listener(
             unmatched: unmatched?,
         }),
     })
+}
+
+fn warn_if_unfenced(reader: &mut Reader, map: &Map<'_>, upgrades: Option<&Upgrades>, rules: Option<&[Rule]>) {
+    let fences = |rule: &Rule| rule.mode == Mode::Enforce && !rule.fences.is_empty();
+    if matches!(upgrades, Some(Upgrades::Pass)) && rules.is_some_and(|rules| rules.iter().any(fences)) {
+        let message = format!(
+            "{}: nothing of an upgraded connection is fenced; right only where the store takes no writes that way",
+            map.path_to("upgrades")
+        );
+        reader.warn(map.place_of("upgrades"), message);
+    }
 }
 
 fn upstream(reader: &mut Reader, listener: &Map<'_>) -> Option<Upstream> {

@@ -60,6 +60,7 @@ pub(super) fn read(
         );
         if let Some(rule) = &rule {
             warn_if_hidden(reader, map, rule, rules.iter().flatten());
+            warn_if_all_need_a_field(reader, map, rule);
         }
         rules.push(rule);
     }
@@ -294,6 +295,27 @@ fn warn_if_hidden<'a>(
             rule.name, first.name
         );
         reader.warn(map.at, message);
+    }
+}
+
+/// A fence named by a field that only some methods carry refuses all others.
+fn warn_if_all_need_a_field(reader: &mut Reader, map: &Map<'_>, rule: &Rule) {
+    if rule.methods.is_some() {
+        return;
+    }
+    let asks_for = |field: &str| {
+        let headers = rule.conditions.iter().flat_map(|conditions| &conditions.headers);
+        headers
+            .into_iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(field))
+    };
+    let fields = rule.fences.iter().filter_map(|fence| fence.path_from.as_deref());
+    if let Some(field) = fields.into_iter().find(|field| !asks_for(field)) {
+        let message = format!(
+            "{}: a fence has path_from: {field}, so every write without that field is refused, a PUT too; list the methods that carry it, as methods: [MOVE, COPY]",
+            map.path_to("match")
+        );
+        reader.warn(map.place_of("match"), message);
     }
 }
 

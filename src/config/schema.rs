@@ -143,7 +143,7 @@ pub(super) static ADMIN: Section = Section {
             "bind",
             Value("IP:PORT"),
             Default("127.0.0.1:9901"),
-            "where it listens: a loopback address, unless there is a token_file",
+            "where it listens: a loopback address, unless there is a token_file, or tls with client_ca_file",
         ),
         key(
             "token_file",
@@ -151,7 +151,12 @@ pub(super) static ADMIN: Section = Section {
             Optional,
             "the file with the token that its clients must show, as Authorization: Bearer …",
         ),
-        later("tls", "TLS of the admin address"),
+        key(
+            "tls",
+            Kind::Section(&SERVER_TLS),
+            Optional,
+            "TLS towards its clients: certificate, key, and whose certificates clients must show",
+        ),
     ],
 };
 

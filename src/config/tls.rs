@@ -13,6 +13,9 @@ use crate::net::{ClientFiles, ClientTls, ServerFiles, ServerTls, Unfit, Watched}
 /// What is behind a listener's TLS, the best protocol first.
 pub(super) const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
+/// What is behind the admin address's.
+pub(super) const HTTP_1: &[&[u8]] = &[b"http/1.1"];
+
 /// TLS towards clients; the inner `None` where the key isn't there. The outer one says that a problem was reported.
 #[allow(clippy::option_option)]
 pub(super) fn server(

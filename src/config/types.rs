@@ -50,10 +50,12 @@ pub enum Store {
 }
 
 /// The admin address.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Admin {
-    /// Where it listens: a loopback address, unless there is a token.
+    /// Where it listens: a loopback address, unless its clients must show a token or a certificate.
     pub bind: SocketAddr,
+    /// TLS towards its clients.
+    pub tls: Option<Arc<ServerTls>>,
     /// What its clients must show, if anything.
     pub token: Option<Secret>,
 }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use self::histogram::Histogram;
-pub use self::tls::{Side, TlsFiles, TlsMetrics};
+pub use self::tls::{NO_LISTENER, Side, TlsFiles, TlsMetrics};
 
 /// What became of a request, as `fencegate_requests_total` counts it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

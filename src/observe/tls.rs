@@ -13,7 +13,12 @@ pub enum Side {
     Clients,
     /// A listener's backend.
     Backend,
+    /// Those of the admin address.
+    Admin,
 }
+
+/// The label `listener` of what belongs to none, the admin address: no listener's name is empty.
+pub const NO_LISTENER: &str = "";
 
 impl Side {
     /// Its word in metrics and logs.
@@ -22,6 +27,7 @@ impl Side {
         match self {
             Side::Clients => "clients",
             Side::Backend => "backend",
+            Side::Admin => "admin",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::net::{Refreshed, Watched};
-use crate::observe::{Metrics, Side, TlsFiles};
+use crate::observe::{Metrics, NO_LISTENER, Side, TlsFiles};
 
 /// Read, not notified of: a folder that is swapped as a whole, a file system of a network, and one replaced in place
 /// all look the same this way, and the files are small.
@@ -38,6 +38,9 @@ impl Certificates {
                 metrics,
             });
         };
+        if let Some(tls) = &config.admin.tls {
+            add(&NO_LISTENER.into(), Side::Admin, Arc::clone(tls) as _);
+        }
         for listener in &config.listeners {
             if let Some(tls) = &listener.tls {
                 add(&listener.name, Side::Clients, Arc::clone(tls) as _);

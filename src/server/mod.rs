@@ -204,6 +204,7 @@ async fn operate(
         keeper: Arc::clone(keeper),
         metrics,
         ready: Arc::clone(&ready),
+        tls: config.admin.tls,
         token: config.admin.token,
         effective,
     };

@@ -1,4 +1,4 @@
-"""One put_object with boto3's own settings.
+"""One put_object with boto3's own settings. Where it is refused, the code is printed.
 
     boto3_put.py URL [TOKEN]
 """
@@ -6,6 +6,7 @@
 import sys
 
 import boto3
+from botocore.exceptions import ClientError
 
 s3 = boto3.client(
     "s3",
@@ -22,4 +23,7 @@ def add_token(request, **_):
 
 if sys.argv[2:]:
     s3.meta.events.register("before-send.s3", add_token)
-s3.put_object(Bucket="orders", Key="a", Body=b"v")
+try:
+    s3.put_object(Bucket="orders", Key="a", Body=b"v")
+except ClientError as error:
+    sys.exit(print(error.response["Error"]["Code"]) or 1)

@@ -1,5 +1,6 @@
 //! Asks the admin address: one request a connection. It retries nothing.
 
+use std::error::Error;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -10,13 +11,17 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use super::secure::Secure;
 use super::table::plain;
 use super::{Failed, unclear};
-use crate::base::Secret;
+use crate::base::{Buf, Secret};
+use crate::net::{ClientTls, Duplex, Stream};
 
 /// A client of one admin address.
 pub(super) struct Client {
+    /// `HOST:PORT`.
     address: String,
+    tls: Option<ClientTls>,
     token: Option<Secret>,
     runtime: tokio::runtime::Runtime,
 }
@@ -31,18 +36,23 @@ pub(super) struct Reply {
 }
 
 impl Client {
-    /// A client for `HOST:PORT`, also written as a URL.
-    pub(super) fn new(address: &str, token: Option<Secret>) -> Result<Client, Failed> {
-        let address = address
-            .strip_prefix("http://")
-            .unwrap_or(address)
-            .trim_end_matches('/');
+    /// A client for `HOST:PORT`, also written as a URL. Over TLS where that says `https://`.
+    pub(super) fn new(address: &str, secure: &Secure, token: Option<Secret>) -> Result<Client, Failed> {
+        let (address, tls) = match address.strip_prefix("https://") {
+            Some(address) => (address.trim_end_matches('/'), true),
+            None => {
+                let plain = address.strip_prefix("http://").unwrap_or(address);
+                (plain.trim_end_matches('/'), false)
+            }
+        };
+        let tls = secure.load(address, tls)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Failed::now(format!("the system gives no runtime: {error}")))?;
         Ok(Client {
             address: address.to_owned(),
+            tls,
             token,
             runtime,
         })
@@ -95,9 +105,24 @@ impl Client {
                     self.address
                 )),
             })?;
-        let broken = |error: &dyn std::fmt::Display| {
-            Failed::now(format!("the connection to {} broke: {error}", self.address))
+        let broken = |error: &dyn Error| {
+            // The library's own word is short; what happened stands behind it, a refused certificate for one.
+            let cause = error
+                .source()
+                .map_or_else(String::new, |cause| format!(": {cause}"));
+            Failed::now(format!(
+                "the connection to {} broke: {error}{cause}",
+                self.address
+            ))
         };
+        let stream = match &self.tls {
+            None => Stream::tcp(stream),
+            Some(tls) => tls
+                .connect(stream)
+                .await
+                .map_err(|error| Failed::now(format!("no TLS with {}: {error}", self.address)))?,
+        };
+        let stream = Duplex::new(stream, Buf::default());
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(&error))?;
@@ -111,7 +136,7 @@ impl Client {
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
             .collect()
             .await
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| broken(&*error))?;
         let text = String::from_utf8(body.to_bytes().to_vec()).map_err(|_| unclear())?;
         let value = serde_json::from_str(&text).unwrap_or(Value::Null);
         Ok(Reply { status, text, value })
