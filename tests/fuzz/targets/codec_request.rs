@@ -1,0 +1,4 @@
+//! `checks/codec_request.rs` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::codec_request::check(data));

@@ -1,0 +1,4 @@
+//! `checks/config.rs` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::config::check(data));

@@ -1,0 +1,4 @@
+//! `checks/paths.rs` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::paths::check(data));
