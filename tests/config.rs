@@ -274,6 +274,22 @@ fn keys_that_must_be_there_are_asked_for() {
 }
 
 #[test]
+fn a_file_that_ends_too_early_is_told_so_at_its_end_and_not_behind_it() {
+    for (text, place) in [
+        ("", "f:1:1: "),
+        ("# nothing", "f:1:10: "),
+        ("# nothing\n", "f:2:1: "),
+        ("# nothing\r\n\r# more", "f:3:7: "),
+    ] {
+        assert!(
+            problems(text)[0].starts_with(place),
+            "{text:?}: {:?}",
+            problems(text)
+        );
+    }
+}
+
+#[test]
 fn values_of_the_wrong_kind_say_what_would_be_right() {
     is_refused("settle_after: 3s", "settle_after: 3", "500ms, 3s, 2m or 1h");
     is_refused("settle_after: 3s", "settle_after: 0s", "more than zero");
