@@ -21,7 +21,7 @@ fn a_request_that_is_let_through_has_one_reading() {
 
 #[test]
 fn an_answer_that_is_let_through_has_one_reading() {
-    run("codec_response", checks::codec_response::check, 10 * MUTATIONS);
+    run("codec_response", checks::codec_response::check, 4 * MUTATIONS);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn tokens_are_the_numbers_that_they_show() {
 
 #[test]
 fn any_configuration_is_taken_or_refused_at_a_place_in_it() {
-    run("config", checks::config::check, MUTATIONS / 10);
+    run("config", checks::config::check, MUTATIONS);
 }
 
 /// Runs the check on the seeds, then on mutations of them.
