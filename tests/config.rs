@@ -274,6 +274,22 @@ fn keys_that_must_be_there_are_asked_for() {
 }
 
 #[test]
+fn a_file_that_ends_too_early_is_told_so_at_its_end_and_not_behind_it() {
+    for (text, place) in [
+        ("", "f:1:1: "),
+        ("# nothing", "f:1:10: "),
+        ("# nothing\n", "f:2:1: "),
+        ("# nothing\r\n\r# more", "f:3:7: "),
+    ] {
+        assert!(
+            problems(text)[0].starts_with(place),
+            "{text:?}: {:?}",
+            problems(text)
+        );
+    }
+}
+
+#[test]
 fn values_of_the_wrong_kind_say_what_would_be_right() {
     is_refused("settle_after: 3s", "settle_after: 3", "500ms, 3s, 2m or 1h");
     is_refused("settle_after: 3s", "settle_after: 0s", "more than zero");
@@ -982,7 +998,12 @@ fn explain_says_what_serve_refuses_before_any_rule() {
             &["Content-Length: +1"],
             "(bad-request)|400|plain number",
         ),
-        ("PUT", "/b/k", &["Content_Length: 1"], "(bad-request)|400|_ for -"),
+        (
+            "PUT",
+            "/b/k",
+            &["Content_Length: 1"],
+            "(bad-request)|400|another sign",
+        ),
         ("PUT", "/b/k", &["Expect: foo"], "(bad-request)|417"),
         ("PUT", "/b/k", &["Connection: authorization"], "(bad-request)|400"),
         ("PUT", "/b/k", &["A : 1"], "(bad-request)|400|followed by space"),

@@ -41,8 +41,10 @@ pub(super) type Found = (At, String);
 
 /// Reads a text. The tree is there unless the text is not YAML at all.
 pub(super) fn read(text: &str) -> (Option<Node>, Vec<Found>) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = TreeReader {
-        parser: Parser::new_from_str(text.strip_prefix('\u{feff}').unwrap_or(text)),
+        parser: Parser::new_from_str(text),
+        end: end_of(text),
         anchors: HashMap::new(),
         nodes: 0,
         found: Vec::new(),
@@ -58,6 +60,8 @@ pub(super) fn read(text: &str) -> (Option<Node>, Vec<Found>) {
 
 struct TreeReader<'t> {
     parser: Parser<'t, StrInput<'t>>,
+    /// The parser counts a line too many where the last one lacks its end.
+    end: At,
     anchors: HashMap<usize, Node>,
     nodes: usize,
     found: Vec<Found>,
@@ -71,7 +75,7 @@ impl<'t> TreeReader<'t> {
                 Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
                 Event::StreamEnd => {
                     return Err((
-                        place(span.start),
+                        self.place(span.start),
                         "the file is empty; it needs at least version and listeners".into(),
                     ));
                 }
@@ -90,7 +94,7 @@ impl<'t> TreeReader<'t> {
                 (Event::StreamEnd, _) => return Ok(()),
                 (Event::DocumentStart(_), span) => {
                     return Err((
-                        place(span.start),
+                        self.place(span.start),
                         "a second document starts here; a configuration is one document".into(),
                     ));
                 }
@@ -103,7 +107,7 @@ impl<'t> TreeReader<'t> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err((
-                place(*error.marker()),
+                self.place(*error.marker()),
                 format!("this is not YAML: {}", error.info()),
             )),
             None => Ok((Event::StreamEnd, Span::default())),
@@ -111,7 +115,7 @@ impl<'t> TreeReader<'t> {
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Found> {
-        let at = place(span.start);
+        let at = self.place(span.start);
         if depth > DEPTH_MAX {
             return Err((at, format!("more than {DEPTH_MAX} levels are nested here")));
         }
@@ -209,6 +213,14 @@ impl<'t> TreeReader<'t> {
         Ok(node)
     }
 
+    fn place(&self, marker: Marker) -> At {
+        let at = At {
+            line: marker.line().max(1),
+            column: marker.col() + 1,
+        };
+        at.min(self.end)
+    }
+
     fn count(&mut self, more: usize, at: At) -> Result<(), Found> {
         self.nodes += more;
         if self.nodes > NODES_MAX {
@@ -245,9 +257,19 @@ fn measure(node: &Node) -> (usize, usize) {
     }
 }
 
-fn place(marker: Marker) -> At {
-    At {
-        line: marker.line().max(1),
-        column: marker.col() + 1,
+/// The place behind the last character.
+fn end_of(text: &str) -> At {
+    let mut end = At { line: 1, column: 1 };
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' if rest.peek() == Some(&'\n') => {}
+            '\r' | '\n' => {
+                end.line += 1;
+                end.column = 1;
+            }
+            _ => end.column += 1,
+        }
     }
+    end
 }

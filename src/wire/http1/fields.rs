@@ -46,7 +46,7 @@ enum Kind {
     Host,
     ContentLength,
     TransferEncoding,
-    /// A framing field's name with `_` for `-`: some backends read the two as one.
+    /// A framing field's name with another sign for its `-`: some backends read the two as one.
     Disguised,
     Connection,
     Upgrade,
@@ -68,11 +68,11 @@ fn kind(name: &str) -> Kind {
         13 if is("authorization") => Kind::Auth,
         14 if is("content-length") => Kind::ContentLength,
         14 if is("http2-settings") => Kind::OtherHopByHop,
-        14 if is("content_length") => Kind::Disguised,
+        14 if same_variable(name, "content-length") => Kind::Disguised,
         16 if is("proxy-connection") => Kind::OtherHopByHop,
         16 if is("www-authenticate") => Kind::Auth,
         17 if is("transfer-encoding") => Kind::TransferEncoding,
-        17 if is("transfer_encoding") => Kind::Disguised,
+        17 if same_variable(name, "transfer-encoding") => Kind::Disguised,
         17 if is("x-forwarded-proto") => Kind::ForwardedProto,
         _ => Kind::Plain,
     }
@@ -155,7 +155,9 @@ impl<'b> Found<'b> {
                 }
             }
             Kind::TransferEncoding => self.take_coding(value, version)?,
-            Kind::Disguised if request => return Err(bad("a framing field's name with _ for -")),
+            Kind::Disguised if request => {
+                return Err(bad("a framing field's name with another sign for its -"));
+            }
             Kind::Disguised => {}
             Kind::Connection => {
                 self.take_connection(value)?;

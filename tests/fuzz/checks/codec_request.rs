@@ -198,7 +198,7 @@ fn wanted(
     forwarded: Option<&Forwarded<'_>>,
     upgrades: bool,
 ) -> Vec<(String, Vec<u8>)> {
-    let goes = |name: &str| !came.is_of_the_hop(name) && !(name == "expect" && head.version == Version::V10);
+    let goes = |name: &str| !(came.is_of_the_hop(name) || name == "expect" && head.version == Version::V10);
     let mut fields: Vec<_> = came
         .fields
         .iter()

@@ -324,7 +324,7 @@ fn check_backends(case: &Case, target: &str, verdict: &Verdict) {
 impl Backend {
     /// The segments that it sees; `None` where it refuses the path.
     fn read(self, target: &str) -> Option<Vec<String>> {
-        let path = target[..target.find('?').unwrap_or(target.len())].as_bytes();
+        let path = &target.as_bytes()[..target.find('?').unwrap_or(target.len())];
         let mut pieces: Vec<Vec<u8>> = vec![];
         if self.decodes_first {
             pieces.extend(self.split(&decoded(path, self.parameters == Parameters::CutBefore)));

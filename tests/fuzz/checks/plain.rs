@@ -108,7 +108,8 @@ impl Plain {
         }
     }
 
-    /// What is of this hop alone: the known fields, and what Connection names.
+    /// What is of this hop alone: the known fields, and what Connection names; `close` is a word there and no field's
+    /// name (RFC 9110, 9.6 reserves it).
     pub fn is_of_the_hop(&self, name: &str) -> bool {
         const KNOWN: [&str; 6] = [
             "connection",
@@ -118,7 +119,8 @@ impl Plain {
             "upgrade",
             "http2-settings",
         ];
-        KNOWN.contains(&name) || self.list("connection").iter().any(|named| named == name)
+        let names = |named: &String| named == name && named != "close";
+        KNOWN.contains(&name) || self.list("connection").iter().any(names)
     }
 }
 

@@ -120,6 +120,20 @@ fn trailers_that_frame_route_or_authenticate_are_refused() {
 }
 
 #[test]
+fn a_framing_field_with_another_sign_in_its_name_is_no_trailer() {
+    for name in [
+        "Transfer&Encoding",
+        "transfer_encoding",
+        "Content.Length",
+        "CONTENT~LENGTH",
+    ] {
+        let raw = format!("0\r\n{name}: 3\r\n\r\n");
+        let got = read_body(Framing::Chunked, raw.as_bytes(), raw.len());
+        assert!(matches!(got, Err(BodyError::Trailer(_))), "{raw:?}: {got:?}");
+    }
+}
+
+#[test]
 fn a_trailer_section_is_bounded() {
     for raw in [
         format!("0\r\nA: {}\r\n\r\n", "a".repeat(5000)),

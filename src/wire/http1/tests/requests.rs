@@ -159,6 +159,8 @@ fn refused() -> Vec<(Vec<u8>, u16)> {
         "Content-Length: 99999999999999999999\r\n",
         "Content-Length: 5\r\nContent_Length: 6\r\n",
         "Transfer_Encoding: chunked\r\n",
+        "Content.Length: 5\r\n",
+        "Transfer&Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked, chunked\r\n",
         "Transfer-Encoding: identity, chunked\r\n",
