@@ -303,7 +303,10 @@ impl Reader {
             Value::List(items) if items.is_empty() => {
                 self.problem(
                     entry.at,
-                    format!("{} is an empty list; leave it out, or fill it", map.path_to(name)),
+                    format!(
+                        "{} is an empty list; it needs at least one entry",
+                        map.path_to(name)
+                    ),
                 );
                 items
             }
