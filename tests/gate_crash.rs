@@ -5,13 +5,7 @@ mod gate;
 
 use std::time::{Duration, Instant};
 
-use gate::{Conn, Gate, Setup, Stub, ask, head};
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
-}
+use gate::{Conn, Gate, Setup, Stub, ask, head, start_with};
 
 fn settling(settle_after: &str) -> (Stub, Gate) {
     start_with(Setup::default().settle_after(settle_after))

@@ -8,13 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gate::{Conn, Gate, RawBackend, Setup, Stub, ask, head, read_head, read_request};
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
-}
+use gate::{Conn, Gate, RawBackend, Setup, Stub, ask, head, read_head, read_request, start_with};
 
 /// A gate whose doubts would last longer than any test: what waits for one fails.
 fn start() -> (Stub, Gate) {

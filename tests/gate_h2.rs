@@ -11,17 +11,11 @@ use std::time::{Duration, Instant};
 
 use gate::frames::{Frames, Outcome, frame};
 use gate::h2::{Client, wait};
-use gate::{Conn, Gate, RawBackend, Request, Setup, Stub, ask, frames, read_head, read_request};
+use gate::{Conn, Gate, RawBackend, Request, Setup, Stub, ask, frames, read_head, read_request, start_with};
 
 fn start() -> (Stub, Gate) {
     // Doubts would last longer than any test: what waits for one fails.
     start_with(Setup::default().settle_after("60s"))
-}
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
 }
 
 fn put(target: &str, token: u64) -> gate::Ask {

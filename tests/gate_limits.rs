@@ -13,14 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gate::{Conn, Gate, PATIENCE, Setup, Stub, ask, head, is_long_run};
+use gate::{Conn, Gate, PATIENCE, Setup, ask, head, is_long_run, start_with};
 use socket2::{Domain, Socket, Type};
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
-}
 
 fn limits(limits: &str) -> Setup {
     Setup::default().listener(&format!("limits: {{ {limits} }}"))

@@ -3,13 +3,7 @@
 
 mod gate;
 
-use gate::{Gate, RULE, Reply, Setup, Stub, ask};
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
-}
+use gate::{Gate, RULE, Reply, Setup, Stub, ask, start_with};
 
 fn put(target: &str, token: u64) -> gate::Ask {
     ask("PUT", target).token(token).body("v")

@@ -2,16 +2,10 @@
 
 mod gate;
 
-use gate::{Conn, Gate, RULE, Setup, Stub, ask, head};
+use gate::{Conn, Gate, RULE, Setup, Stub, ask, head, start_with};
 
 fn start(rules: &str) -> (Stub, Gate) {
     start_with(Setup::rules(rules))
-}
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
 }
 
 fn by_token(token: &str) -> String {

@@ -5,16 +5,10 @@ mod gate;
 
 use std::time::{Duration, Instant};
 
-use gate::{Conn, Gate, RULE, Setup, Stub, ask, head};
+use gate::{Conn, Gate, RULE, Setup, Stub, ask, head, start_with};
 
 fn start() -> (Stub, Gate) {
     start_with(Setup::default())
-}
-
-fn start_with(setup: Setup) -> (Stub, Gate) {
-    let stub = Stub::start();
-    let gate = setup.start(stub.port);
-    (stub, gate)
 }
 
 fn put(target: &str, token: u64) -> gate::Ask {

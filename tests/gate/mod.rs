@@ -27,6 +27,13 @@ pub use self::tls::{Pki, client_config_of};
 /// How long a test waits for what must come. Generous: the machine may be busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A store with its journal, and a gate in front of it.
+pub fn start_with(setup: Setup) -> (Stub, Gate) {
+    let stub = Stub::start();
+    let gate = setup.start(stub.port);
+    (stub, gate)
+}
+
 /// Long runs, for a machine that has the night.
 pub fn is_long_run() -> bool {
     std::env::var_os("FENCEGATE_LONG").is_some_and(|value| value != "0")
