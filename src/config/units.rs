@@ -221,7 +221,11 @@ pub(super) fn token_header(text: &str) -> Result<Box<str>, String> {
     if text.eq_ignore_ascii_case("cookie") {
         return Err("a token in a cookie is named by it: write token: { cookie: NAME }".into());
     }
-    if TAKEN.iter().any(|t| t.eq_ignore_ascii_case(text)) {
+    if OF_THIS_HOP
+        .iter()
+        .chain(&TAKEN)
+        .any(|t| t.eq_ignore_ascii_case(text))
+    {
         return Err(format!(
             "{text} has a meaning of its own in HTTP and can't carry a token; Fencing-Token is a good name"
         ));
@@ -290,17 +294,9 @@ const OF_THIS_HOP: [&str; 9] = [
     "expect",
 ];
 
-const TAKEN: [&str; 14] = [
+/// What can't carry a token either.
+const TAKEN: [&str; 5] = [
     "host",
-    "connection",
-    "content-length",
-    "transfer-encoding",
-    "te",
-    "trailer",
-    "upgrade",
-    "keep-alive",
-    "proxy-connection",
-    "expect",
     "authorization",
     "via",
     "x-forwarded-for",

@@ -1,4 +1,5 @@
-//! The HTTP/1.1 gate: our own relay, one task for both sockets of a request.
+//! The HTTP gate: our own relay, one task for both sockets of a request. What comes by HTTP/2 is made HTTP/1.1 of in
+//! `h2/`, and goes the same way.
 //!
 //! A request is one line down and one up, in [`client::Client::handle`]: match the rule → read the tokens →
 //! [`Keeper::quick`] or [`Keeper::admit`](crate::keeper::Keeper::admit) (compare, drain, make durable) → send,

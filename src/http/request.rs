@@ -150,10 +150,7 @@ impl Upload {
                 Piece::End { consumed, trailers } => {
                     let section = &inbox.filled()[trailers];
                     if trailer_fields(section).any(|(name, _)| rules.reads_header(name)) {
-                        return Err(Answer::new(
-                            Reason::BadRequest,
-                            "a field that a rule reads stands in the trailers",
-                        ));
+                        return Err(in_trailers());
                     }
                     if chunked {
                         write_last_chunk(outbox.end(), section);
@@ -181,6 +178,15 @@ pub fn skip_body(framing: Framing, trailer_bytes_max: usize, inbox: &mut Buf) ->
             Ok(Piece::NeedMore { .. }) | Err(_) => return false,
         }
     }
+}
+
+/// What a rule reads must be known before the body is let through.
+#[must_use]
+pub fn in_trailers() -> Answer {
+    Answer::new(
+        Reason::BadRequest,
+        "a field that a rule reads stands in the trailers",
+    )
 }
 
 fn malformed(error: BodyError) -> Answer {

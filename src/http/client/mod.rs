@@ -131,6 +131,16 @@ enum Bearing {
     Observed(Reason),
 }
 
+/// How waiting for an admission ended.
+enum Waited<T> {
+    /// With the admission's own end.
+    Decided(T),
+    /// With the client's.
+    Alone,
+    /// With `drain_timeout`'s.
+    Long,
+}
+
 impl<'a> Client<'a> {
     pub fn new(gate: &'a Arc<Gate>, core: &'a Core, stream: Stream, peer: &'a Peer, idle: &'a Idle) -> Self {
         Client {
@@ -397,33 +407,29 @@ impl<'a> Client<'a> {
         let deadline = Instant::now() + rule.drain_timeout;
         let mut admission = keeper.admit(&asks, &self.gate.room, plan.facts.write);
         let Side { alarm, stream, .. } = &mut self.side;
-        let mut gone = false;
-        let outcome = poll_fn(|cx| match admission.poll(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if stream.poll_gone(cx).is_ready() => {
-                gone = true;
-                Poll::Ready(None)
-            }
-            Poll::Pending => alarm.poll(cx, deadline).map(|()| None),
+        let waited = poll_fn(|cx| match admission.poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Waited::Decided(outcome)),
+            Poll::Pending if stream.poll_gone(cx).is_ready() => Poll::Ready(Waited::Alone),
+            Poll::Pending => alarm.poll(cx, deadline).map(|()| Waited::Long),
         })
         .await;
-        match outcome {
-            // Its place among those who wait is another's. Nobody reads this.
-            None if gone => Err(Answer::new(
-                Reason::Draining,
-                "the client left while its request waited",
-            )),
-            Some(Ok(found)) => {
+        match waited {
+            Waited::Decided(Ok(found)) => {
                 decisions.count(if found.raised { Decision::Raised } else { admitted });
                 plan.raised = found.raised;
                 Ok(found.flight)
             }
-            Some(Err(refused)) => Err(self.refused_answer(refused)),
-            None if admission.waits_for_the_store() => Err(Answer::new(
+            Waited::Decided(Err(refused)) => Err(self.refused_answer(refused)),
+            // Its place among those who wait is another's. Nobody reads this.
+            Waited::Alone => Err(Answer::new(
+                Reason::Draining,
+                "the client left while its request waited",
+            )),
+            Waited::Long if admission.waits_for_the_store() => Err(Answer::new(
                 Reason::StoreUnavailable,
                 "the store has not taken the token yet",
             )),
-            None => {
+            Waited::Long => {
                 let mut answer = Answer::new(
                     Reason::Draining,
                     "older writes have not settled yet; the raise goes on by itself",

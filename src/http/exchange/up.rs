@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::super::answer::Answer;
 use super::super::client::Side;
+use super::super::request::in_trailers;
 use super::{Ended, Exchange, Step};
-use crate::base::Reason;
 use crate::base::buf::BUF_MAX;
 use crate::upstream::Sent;
 
@@ -53,12 +53,9 @@ impl<'k> Exchange<'_, 'k> {
             Ok(0) => return Step::End(self.client_left()),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::Blocked,
+            // A pipe's far end says so: over HTTP/2 it is there that trailers are seen.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                let answer = Answer::new(
-                    Reason::BadRequest,
-                    "a field that a rule reads stands in the trailers",
-                );
-                return Step::End(self.fail(answer));
+                return Step::End(self.fail(in_trailers()));
             }
             Err(_) => return Step::End(self.client_left()),
         }

@@ -10,13 +10,6 @@ use super::super::answer::Answer;
 use crate::base::Reason;
 use crate::wire::http1::Framing;
 
-/// How a request's body goes on, in HTTP/1.1's terms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BodyPlan {
-    /// [`Framing::None`], or what the head says.
-    pub framing: Framing,
-}
-
 /// Fields that HTTP/2 has no place for (RFC 9113, 8.2.2): the h2 crate refuses most of them already.
 const CONNECTION_FIELDS: [&str; 5] = [
     "connection",
@@ -26,11 +19,11 @@ const CONNECTION_FIELDS: [&str; 5] = [
     "upgrade",
 ];
 
-/// Appends the head to `out`. `bodiless`: the request ended with its head.
+/// Appends the head to `out`, and says how the body goes on. `bodiless`: the request ended with its head.
 ///
 /// # Errors
 /// The answer for what is malformed.
-pub fn write_head(out: &mut Vec<u8>, parts: &Parts, bodiless: bool) -> Result<BodyPlan, Answer> {
+pub fn write_head(out: &mut Vec<u8>, parts: &Parts, bodiless: bool) -> Result<Framing, Answer> {
     let uri = &parts.uri;
     let framing = framing(&parts.headers, bodiless)?;
     out.extend_from_slice(parts.method.as_str().as_bytes());
@@ -59,7 +52,7 @@ pub fn write_head(out: &mut Vec<u8>, parts: &Parts, bodiless: bool) -> Result<Bo
         field(out, "content-length", b"0");
     }
     out.extend_from_slice(b"\r\n");
-    Ok(BodyPlan { framing })
+    Ok(framing)
 }
 
 /// The h2 crate holds the body against its length; that there is just one length is looked at when the head is read.
@@ -162,18 +155,18 @@ pub fn bad(detail: &str) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{BodyPlan, write_head};
+    use super::write_head;
     use crate::wire::http1::{Framing, HeaderStorage, parse_request};
     use http::Request;
 
-    fn written(request: http::request::Builder, bodiless: bool) -> Result<(String, BodyPlan), String> {
+    fn written(request: http::request::Builder, bodiless: bool) -> Result<(String, Framing), String> {
         let (parts, ()) = request
             .body(())
             .expect("the test's request can be built")
             .into_parts();
         let mut out = Vec::new();
-        let plan = write_head(&mut out, &parts, bodiless).map_err(|answer| answer.detail)?;
-        Ok((String::from_utf8(out).expect("the test's head is text"), plan))
+        let framing = write_head(&mut out, &parts, bodiless).map_err(|answer| answer.detail)?;
+        Ok((String::from_utf8(out).expect("the test's head is text"), framing))
     }
 
     #[test]
@@ -183,13 +176,13 @@ mod tests {
             .header("cookie", "a=1")
             .header("x-amz-date", "20261129T000000Z")
             .header("cookie", "b=2");
-        let (head, plan) = written(request, false).unwrap();
+        let (head, framing) = written(request, false).unwrap();
         assert_eq!(
             head,
             "PUT /b/k%20x?partNumber=1 HTTP/1.1\r\nhost: store.test:9000\r\nfencing-token: 34\r\ncookie: a=1; b=2\r\n\
              x-amz-date: 20261129T000000Z\r\ntransfer-encoding: chunked\r\n\r\n"
         );
-        assert_eq!(plan.framing, Framing::Chunked);
+        assert_eq!(framing, Framing::Chunked);
         let read = parse_request(head.as_bytes(), &mut HeaderStorage::new()).map(|head| head.framing);
         assert_eq!(read, Ok(Framing::Chunked));
     }
@@ -226,9 +219,9 @@ mod tests {
 
     #[test]
     fn an_empty_put_says_that_it_is_empty() {
-        let (head, plan) = written(Request::put("http://a.test/r"), true).unwrap();
+        let (head, framing) = written(Request::put("http://a.test/r"), true).unwrap();
         assert!(head.ends_with("content-length: 0\r\n\r\n"), "{head}");
-        assert_eq!(plan.framing, Framing::None);
+        assert_eq!(framing, Framing::None);
         let (head, _) = written(Request::delete("http://a.test/r"), true).unwrap();
         assert!(!head.contains("content-length"), "{head}");
     }

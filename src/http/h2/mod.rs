@@ -5,8 +5,8 @@
 //! Streams don't stall each other: an upload that waits fills its own window and no more, and the connection's window
 //! has room for the windows of all its streams.
 
-mod fragments;
 mod head;
+mod heads;
 mod stream;
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{Method, Request};
 use tokio::task::JoinSet;
 
-use self::fragments::{Fragments, Watched};
+use self::heads::{Fragments, Screened};
 use self::stream::{NoRequest, Pump};
 use super::client::{Client, First, Peer};
 use super::{Core, Gate, Idle};
@@ -58,7 +58,7 @@ pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, io: Duplex, peer: Arc<Peer>
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(head_max)
         .max_send_buffer_size(SEND_BUFFER_MAX);
-    let (io, fragments) = Watched::new(io, head_max as usize, limits.header_timeout);
+    let (io, fragments) = Screened::new(io, head_max as usize, limits.header_timeout);
     let Ok(Ok(connection)) = tokio::time::timeout(limits.header_timeout, builder.handshake(io)).await else {
         return;
     };
@@ -86,7 +86,7 @@ struct Served {
 }
 
 impl Served {
-    async fn run(mut self, mut connection: Connection<Watched, Bytes>) {
+    async fn run(mut self, mut connection: Connection<Screened, Bytes>) {
         let idle_timeout = self.gate.listener.limits.idle_timeout;
         let gate = Arc::clone(&self.gate);
         let mut closing = std::pin::pin!(gate.closed());
@@ -170,14 +170,14 @@ async fn take_head(
         return Err(head::bad("the target has a fragment").into());
     }
     let mut inbox = Buf::default();
-    let plan = head::write_head(inbox.end(), parts, body.is_end_stream())?;
-    if plan.framing == Framing::Length(0) {
+    let framing = head::write_head(inbox.end(), parts, body.is_end_stream())?;
+    if framing == Framing::Length(0) {
         let nothing = stream::read_nothing(gate, body);
         tokio::time::timeout(gate.listener.limits.header_timeout, nothing)
             .await
             .map_err(|_late| head::late("the stream did not end within header_timeout"))??;
     }
-    Ok((inbox, plan.framing))
+    Ok((inbox, framing))
 }
 
 /// One stream, from its head to its end. True where its client has reset it.

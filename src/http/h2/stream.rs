@@ -15,7 +15,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::super::Gate;
 use super::super::answer::Answer;
-use super::head::{bad, is_of_the_connection};
+use super::super::request::in_trailers;
+use super::head::is_of_the_connection;
 use crate::base::Buf;
 use crate::net::{Came, Far};
 use crate::wire::http1::{
@@ -329,7 +330,7 @@ pub async fn read_nothing(gate: &Gate, body: &mut RecvStream) -> Result<(), NoRe
     }
     let trailers = body.trailers().await.map_err(|_| NoRequest::Reset)?;
     match has_token(gate, trailers.as_ref()) {
-        true => Err(bad("a token stands in the trailers").into()),
+        true => Err(in_trailers().into()),
         false => Ok(()),
     }
 }

@@ -1,10 +1,8 @@
-//! Which streams asked for a path with a fragment.
-//!
-//! (And whether a head takes too long to arrive, which can be seen here alone.)
+//! What can be told of heads only as they arrive: which have a fragment in their path, and which take too long.
 //!
 //! A fragment in a target is refused (two readings of one name). The h2 crate gives the path as the http crate holds
 //! it, and that one cuts a fragment off without a word. So the frames of heads are decoded a second time, by the
-//! crate's own decoder, on their way to the crate; no other frame is looked at.
+//! crate's own decoder, on their way to the crate; of other frames only the beginning is looked at.
 
 use std::future::Future;
 use std::io;
@@ -33,7 +31,7 @@ const NOTED_MAX: usize = 1024;
 
 /// A connection whose heads are looked at as they are read.
 #[derive(Debug)]
-pub struct Watched {
+pub struct Screened {
     io: Duplex,
     heads: Heads,
     /// How long a head may take to arrive, and the alarm for the one that has begun.
@@ -61,9 +59,9 @@ impl Fragments {
     }
 }
 
-impl Watched {
-    /// Watches a connection from its preface on, whose heads may be as large as `head_list_max`.
-    pub fn new(io: Duplex, head_list_max: usize, patience: Duration) -> (Watched, Fragments) {
+impl Screened {
+    /// Screens a connection from its preface on, whose heads may be as large as `head_list_max`.
+    pub fn new(io: Duplex, head_list_max: usize, patience: Duration) -> (Screened, Fragments) {
         let fragments = Fragments::default();
         let mut codec = Codec::new(Fed::default());
         codec.set_max_recv_header_list_size(head_list_max);
@@ -74,13 +72,13 @@ impl Watched {
             header: BytesMut::with_capacity(HEADER_LEN),
             open: false,
         };
-        let watched = Watched {
+        let screened = Screened {
             io,
             heads,
             patience,
             alarm: None,
         };
-        (watched, fragments)
+        (screened, fragments)
     }
 }
 
@@ -238,9 +236,9 @@ impl AsyncWrite for Fed {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for Screened {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Watched {
+        let Screened {
             io,
             heads,
             patience,
@@ -269,7 +267,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for Screened {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
