@@ -71,6 +71,7 @@ impl Screened {
             at: At::Preface(PREFACE_LEN),
             header: BytesMut::with_capacity(HEADER_LEN),
             open: false,
+            anew: false,
         };
         let screened = Screened {
             io,
@@ -91,6 +92,8 @@ struct Heads {
     header: BytesMut,
     /// The frame under way, or the last one, begins or continues a head that does not end with it.
     open: bool,
+    /// Some frame has ended that left no head open: what has begun by now began after it.
+    anew: bool,
 }
 
 /// What the next byte belongs to.
@@ -140,7 +143,7 @@ impl Heads {
                     bytes.advance(taken);
                     *left -= taken;
                     if *left == 0 {
-                        self.at = At::Header;
+                        self.end_frame();
                     }
                 }
             }
@@ -162,12 +165,17 @@ impl Heads {
         if wanted {
             self.codec.get_mut().0.extend_from_slice(&header);
         }
-        self.at = if left == 0 {
-            At::Header
+        if left == 0 {
+            self.end_frame();
         } else {
-            At::Payload { left, wanted }
-        };
+            self.at = At::Payload { left, wanted };
+        }
         wanted
+    }
+
+    fn end_frame(&mut self) {
+        self.at = At::Header;
+        self.anew |= !self.open;
     }
 
     fn decode(&mut self) {
@@ -248,8 +256,11 @@ impl AsyncRead for Screened {
         if let Poll::Ready(read) = Pin::new(io).poll_read(cx, out) {
             read?;
             heads.look(&out.filled()[before..]);
-            if !heads.is_within_a_head() {
+            let within = heads.is_within_a_head();
+            if std::mem::take(&mut heads.anew) || !within {
                 *alarm = None;
+            }
+            if !within {
                 return Poll::Ready(Ok(()));
             }
             // However many bytes come: the head as a whole has its time.
@@ -278,5 +289,90 @@ impl AsyncWrite for Screened {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{END_HEADERS, HEADER_LEN, HEADERS, PREFACE_LEN, Screened};
+    use crate::base::Buf;
+    use crate::net::{Duplex, Stream, pipe};
+    use bytes::Bytes;
+    use std::pin::Pin;
+    use std::task::Poll;
+    use std::time::Duration;
+    use tokio::io::{AsyncRead as _, ReadBuf};
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// A head of one indexed field, `:method: GET`.
+    fn head(stream: u8) -> [u8; HEADER_LEN + 1] {
+        [0, 0, 1, HEADERS, END_HEADERS, 0, 0, 0, stream, 0x82]
+    }
+
+    /// Gives the pieces one by one, with a pause of the virtual clock after each; says whether all were read.
+    async fn reads_all(pieces: &[Vec<u8>], pause: Duration) -> bool {
+        let (near, mut far) = pipe();
+        let io = Duplex::new(Stream::pipe(near), Buf::default());
+        let (mut screened, _) = Screened::new(io, 1 << 16, PATIENCE);
+        let mut room = [0; 1024];
+        far.send(Bytes::from(vec![b' '; PREFACE_LEN]));
+        for piece in std::iter::once(&Vec::new()).chain(pieces) {
+            far.send(Bytes::copy_from_slice(piece));
+            let mut buf = ReadBuf::new(&mut room);
+            let read = std::future::poll_fn(|cx| Pin::new(&mut screened).poll_read(cx, &mut buf)).await;
+            if read.is_err() {
+                return false;
+            }
+            tokio::time::sleep(pause).await;
+            // Nothing has come meanwhile: it waits on, unless the head is late.
+            let mut buf = ReadBuf::new(&mut room);
+            let read =
+                std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut screened).poll_read(cx, &mut buf)));
+            if read.await.is_ready() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn wait<T>(what: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        runtime.unwrap().block_on(what)
+    }
+
+    #[test]
+    fn a_client_whose_reads_always_end_within_the_next_head_is_not_late() {
+        // Each piece ends one head and begins another.
+        let mut pieces = Vec::new();
+        let mut left = Vec::new();
+        for stream in 0..20 {
+            let head = head(2 * stream + 1);
+            left.extend_from_slice(&head[..5]);
+            pieces.push(std::mem::take(&mut left));
+            left.extend_from_slice(&head[5..]);
+        }
+        assert!(wait(reads_all(&pieces, PATIENCE / 4)));
+    }
+
+    #[test]
+    fn a_slow_body_is_not_late_whatever_the_reads_cut_apart() {
+        let pieces = [
+            vec![0, 0, 9, 0],
+            vec![0, 0, 0, 0, 1, b'a'],
+            vec![b'b'],
+            vec![b'c'],
+        ];
+        assert!(wait(reads_all(&pieces, PATIENCE * 3 / 4)));
+    }
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_is_late() {
+        let pieces: Vec<Vec<u8>> = head(1).iter().map(|byte| vec![*byte]).collect();
+        assert!(!wait(reads_all(&pieces, PATIENCE / 4)));
+        assert!(wait(reads_all(&pieces, PATIENCE / 20)));
     }
 }
