@@ -77,23 +77,23 @@ impl<'k> Exchange<'_, 'k> {
                 return Step::Moved;
             };
             match &mut self.answer {
-                Progress::Head { searched } => match find_head_end(conn.inbox.filled(), *searched) {
-                    Some(end) => {
-                        if let Err(what) = self.take_head(end) {
-                            return Step::End(self.lose(Reason::UpstreamFailed, what));
-                        }
-                    }
-                    None if conn.inbox.len() > ANSWER_HEAD_MAX => {
+                Progress::Head { searched } => {
+                    let end = find_head_end(conn.inbox.filled(), *searched);
+                    // Its size counts, not how many reads it came in.
+                    if end.unwrap_or(conn.inbox.len()) > ANSWER_HEAD_MAX {
                         return Step::End(self.lose(
                             Reason::UpstreamFailed,
                             "the head of the backend's answer is too large",
                         ));
                     }
-                    None => {
+                    let Some(end) = end else {
                         *searched = conn.inbox.len();
                         return Step::Moved;
+                    };
+                    if let Err(what) = self.take_head(end) {
+                        return Step::End(self.lose(Reason::UpstreamFailed, what));
                     }
-                },
+                }
                 Progress::Body { reader, .. } if reader.is_done() => self.finish(),
                 Progress::Body { reader, to, .. } => {
                     let chunked = *to == Framing::Chunked;
