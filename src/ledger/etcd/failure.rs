@@ -64,6 +64,7 @@ impl Failure {
     pub(super) fn told(&self) -> StoreError {
         match self {
             Failure::NoSpace => StoreError::Full(self.to_string()),
+            Failure::Away(what) => StoreError::Away(what.clone()),
             other => StoreError::Failed(other.to_string()),
         }
     }

@@ -73,7 +73,7 @@ impl Life {
                 self.doubt(Some(why));
                 return Next::Wait(failing.next());
             }
-            Err(Unseen::Failure(_)) => {
+            Err(Unseen::Away) => {
                 self.status.lock().owner = None;
                 return Next::Wait(failing.next());
             }
@@ -136,6 +136,7 @@ impl Life {
             tenure: &tenure,
             owner_key: self.keys.owner(),
             ttl: self.cluster.settings().owner_ttl,
+            deadline: self.cluster.settings().renewal_deadline(),
         };
         let mut renewing = std::pin::pin!(renewal.run(Watch::new(&tenure, won.validity, &tell)));
         let mut stop = self.stop.clone();

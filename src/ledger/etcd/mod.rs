@@ -243,14 +243,12 @@ impl EtcdLedger {
     }
 
     fn ask<T>(&self, job: impl FnOnce(SyncSender<Result<T, StoreError>>) -> Job) -> Result<T, StoreError> {
-        if let Some(reason) = self.tenure.over() {
-            return Err(StoreError::Failed(reason));
+        if self.tenure.over().is_some() {
+            return Err(StoreError::NotOwner);
         }
         let (reply, answer) = sync_channel(1);
-        let asked = self.jobs.send(job(reply));
-        let gone = || self.tenure.over().map_or(StoreError::Closed, StoreError::Failed);
-        asked.map_err(|_| gone())?;
-        answer.recv().unwrap_or_else(|_| Err(gone()))
+        self.jobs.send(job(reply)).map_err(|_| StoreError::NotOwner)?;
+        answer.recv().unwrap_or(Err(StoreError::NotOwner))
     }
 }
 
@@ -284,6 +282,10 @@ impl Ledger for EtcdLedger {
 
     fn audit_trail(&self, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
         self.ask(|reply| Job::AuditTrail(limit, reply))
+    }
+
+    fn is_leased(&self) -> bool {
+        true
     }
 
     fn owned(&self) -> bool {

@@ -14,6 +14,7 @@ use super::cluster::{Answer, Cluster};
 use super::failure::Failure;
 use super::history::{History, Origin, Standing};
 use super::pause::Pause;
+use super::settings::DEADLINE;
 use super::tenure::Tenure;
 use super::values::{self, Flaw, IdentityValue, Keys, MarkerValue, OwnerValue, random_id};
 use crate::base::clock::{boot_now, wall_ms};
@@ -32,7 +33,8 @@ pub(super) struct Seen {
 /// Why nothing is seen that counts.
 #[derive(Debug)]
 pub(super) enum Unseen {
-    Failure(Failure),
+    /// Nobody answers.
+    Away,
     /// Nobody answers but those with another history.
     Doubtful(String),
     /// It can't be read, now or later.
@@ -57,7 +59,7 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
     for at in cluster.order() {
         let before = cluster.history.lock().latest();
         let answer = cluster
-            .on(at, async |mut client| client.txn(read.clone()).await)
+            .on(at, DEADLINE, async |mut client| client.txn(read.clone()).await)
             .await;
         let answer = match answer {
             Ok(answer) => answer,
@@ -66,7 +68,7 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
                 continue;
             }
         };
-        let origin = answer.origin().map_err(Unseen::Failure)?;
+        let origin = answer.origin().map_err(|_| Unseen::Away)?;
         match judge(cluster, before, origin, &answer)? {
             Ok(seen) => {
                 cluster.answered(at);
@@ -82,7 +84,7 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
         (Some(why), _) => Err(Unseen::Doubtful(why)),
         (None, Some(failure)) => {
             cluster.unanswered(&failure);
-            Err(Unseen::Failure(failure))
+            Err(Unseen::Away)
         }
         (None, None) => unreachable!("there is an endpoint: Settings::check"),
     }
@@ -144,9 +146,7 @@ fn single_values(answer: &TxnResponse) -> Result<[Option<KeyValue>; 3], Unseen> 
         .into_iter()
         .map(|mut get| get.take_kvs().into_iter().next())
         .collect();
-    values
-        .try_into()
-        .map_err(|_| Unseen::Failure(Failure::Away("an answer of another shape".to_owned())))
+    values.try_into().map_err(|_| Unseen::Away)
 }
 
 /// The answers to a transaction's reads.
@@ -279,7 +279,9 @@ fn made_by(id: &str, answer: &TxnResponse) -> Option<i64> {
 pub(super) async fn revoke(cluster: &Cluster, lease: i64) {
     for at in cluster.order() {
         let revoked = cluster
-            .on(at, async move |mut client| client.lease_revoke(lease).await)
+            .on(at, DEADLINE, async move |mut client| {
+                client.lease_revoke(lease).await
+            })
             .await;
         match revoked {
             Ok(_) | Err(Failure::LeaseGone) => return,
