@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use fencegate::config::{self, CommitPoint, Config, LogFormat, LogLevel, Problem, Store};
+use fencegate::config::{self, CommitPoint, Config, HttpListener, LogFormat, LogLevel, Problem, Store};
 use fencegate::rules::{Action, Carrier, Missing, Mode, Paths, Policy, Reads};
 
 const SMALL: &str = r#"version: 1
@@ -71,6 +71,11 @@ fn shown(output: &Output) -> (Option<i32>, String, String) {
 fn parse(text: &str) -> Result<(Config, Vec<Problem>), Vec<String>> {
     let environment = |name: &str| (name == "HOST").then(|| "store.test".to_string());
     config::parse("f", text, &environment).map_err(|p| p.0.iter().map(ToString::to_string).collect())
+}
+
+/// The first listener, which speaks HTTP.
+fn http(config: &Config) -> &HttpListener {
+    config.listeners[0].http().unwrap()
 }
 
 fn problems(text: &str) -> Vec<String> {
@@ -366,13 +371,28 @@ fn what_is_not_built_is_refused_by_name() {
 }
 
 #[test]
+fn a_key_of_another_protocol_is_refused_with_its_protocol() {
+    is_refused(
+        "header: Fencing-Token",
+        "connection: true",
+        "unknown key \"listeners[0].rules[0].token.connection\"; it is for protocol: redis, which is not supported yet",
+    );
+    is_refused("protocol: http", "protocol: htp", "did you mean \"http\"?");
+    is_refused(
+        "protocol: http",
+        "protocol: [http]",
+        "listeners[0].protocol must be one of",
+    );
+}
+
+#[test]
 fn a_token_comes_from_one_place_in_one_form() {
     let (config, _) = parse(&small(
         "header: Fencing-Token",
         "header: [User-Agent, X-Epoch], pattern: 'app/fencing-token\\.(\\d+)'",
     ))
     .unwrap();
-    let source = &config.listeners[0].rules.rules[0].fences[0].token;
+    let source = &http(&config).rules.rules[0].fences[0].token;
     assert_eq!(
         source.carrier,
         Carrier::Header(["User-Agent".into(), "X-Epoch".into()].into())
@@ -387,10 +407,7 @@ fn a_token_comes_from_one_place_in_one_form() {
         ("header: [T]", Carrier::Header(["T".into()].into())),
     ] {
         let (config, _) = parse(&small("header: Fencing-Token", text)).unwrap();
-        assert_eq!(
-            config.listeners[0].rules.rules[0].fences[0].token.carrier,
-            carrier
-        );
+        assert_eq!(http(&config).rules.rules[0].fences[0].token.carrier, carrier);
     }
     for (to, words) in [
         ("header: A, query: t", "query stands beside header"),
@@ -440,7 +457,7 @@ fn a_rule_may_ask_for_hosts_header_fields_and_query_fields() {
         assert!(parse(&with(more)).is_ok(), "{more}");
     }
     let (config, _) = parse(&with("host: a.test, headers: { A: b }, query: { c: d }")).unwrap();
-    let conditions = config.listeners[0].rules.rules[0].conditions.as_ref().unwrap();
+    let conditions = http(&config).rules.rules[0].conditions.as_ref().unwrap();
     assert_eq!(conditions.hosts[0].as_str(), "a.test");
     assert_eq!(&*conditions.headers[0].0, "A");
     assert_eq!(conditions.query[0].1.as_str(), "d");
@@ -486,7 +503,7 @@ fn a_rule_may_ask_for_hosts_header_fields_and_query_fields() {
 fn a_rule_that_denies_compares_nothing() {
     let fences = "        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
     let (config, _) = parse(&small(fences, "        action: deny\n")).unwrap();
-    assert_eq!(config.listeners[0].rules.rules[0].action, Action::Deny);
+    assert_eq!(http(&config).rules.rules[0].action, Action::Deny);
     let both = problems(&small(fences, &format!("        action: deny\n{fences}")));
     assert!(
         both.len() == 1 && both[0].contains("rules[0].resource says nothing beside action: deny"),
@@ -505,7 +522,7 @@ fn a_fence_may_be_named_by_the_path_in_a_field() {
         small(from, &to)
     };
     let (config, _) = parse(&with("{ header: Destination }")).unwrap();
-    let fence = &config.listeners[0].rules.rules[0].fences[0];
+    let fence = &http(&config).rules.rules[0].fences[0];
     assert_eq!(fence.path_from.as_deref(), Some("Destination"));
     for (path_from, words) in [
         ("{ header: Host }", "can hold a path"),
@@ -564,7 +581,7 @@ fn a_warning_says_that_upgraded_connections_are_not_fenced() {
 
 #[test]
 fn paths_are_strict_unless_the_listener_says_otherwise() {
-    let paths = |text: &str| parse(text).unwrap().0.listeners[0].rules.paths;
+    let paths = |text: &str| http(&parse(text).unwrap().0).rules.paths;
     assert_eq!(paths(SMALL), Paths::Strict);
     assert_eq!(paths(&small("protocol: http", "paths: lenient")), Paths::Lenient);
     is_refused("protocol: http", "paths: loose", "it is one of strict, lenient");
@@ -598,7 +615,7 @@ fn anchors_are_allowed_within_bounds() {
         .replace("token: { header: Fencing-Token }", "token: *t");
     let (config, _) = parse(&text).unwrap();
     assert_eq!(
-        config.listeners[0].rules.rules[0].fences[0].token.carrier,
+        http(&config).rules.rules[0].fences[0].token.carrier,
         Carrier::Header(["Fencing-Token".into()].into())
     );
 
@@ -625,7 +642,7 @@ fn anchors_are_allowed_within_bounds() {
 #[test]
 fn variables_are_put_into_values_and_nowhere_else() {
     let (config, _) = parse(&small("http://127.0.0.1:9000", "http://${HOST}:${PORT:-9000}")).unwrap();
-    let upstream = &config.listeners[0].upstream;
+    let upstream = config.listeners[0].upstream();
     assert_eq!(upstream.to_string(), "http://store.test:9000");
     let (config, _) = parse(&small("./data", "\"./$${HOST}\"")).unwrap();
     assert_eq!(
@@ -705,7 +722,7 @@ fn a_rule_has_fences_or_one_resource_and_not_both() {
     let single = "        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
     let fences = "        fences:\n          - { resource: controller, token: { header: A } }\n          - { resource: \"p/{bucket}\", token: { header: B, format: pair } }\n";
     let (config, _) = parse(&small(single, fences)).unwrap();
-    assert_eq!(config.listeners[0].rules.rules[0].fences.len(), 2);
+    assert_eq!(http(&config).rules.rules[0].fences.len(), 2);
     let both = problems(&small(single, &format!("{single}{fences}")));
     assert!(
         both.len() == 1 && both[0].contains("stands beside fences"),
@@ -737,15 +754,15 @@ fn what_is_left_out_has_its_default() {
         (LogFormat::Text, LogLevel::Info)
     );
     assert_eq!(config.shutdown_timeout, Duration::from_secs(30));
-    let listener = &config.listeners[0];
+    let listener = http(&config);
     assert_eq!(
         listener.upstream.settle_after,
         Duration::from_secs(7),
         "settle_after is response_timeout"
     );
     assert_eq!(listener.upstream.connect_timeout, Duration::from_secs(2));
-    assert_eq!(listener.upstream.in_doubt_statuses, [502, 504]);
-    assert_eq!(listener.upstream.commit_point, CommitPoint::LastByte);
+    assert_eq!(listener.in_doubt_statuses, [502, 504]);
+    assert_eq!(listener.commit_point, CommitPoint::LastByte);
     assert_eq!(listener.upstream.max_connections, 1024);
     assert_eq!(
         (listener.limits.max_header_bytes, listener.limits.max_waiting),
@@ -1148,7 +1165,7 @@ fn allow_takes_networks_and_says_which_one_was_meant() {
         )
     };
     let (config, _) = parse(&with("{ cidr: [10.0.0.0/8, \"::1\", 192.168.1.7] }")).unwrap();
-    let allow = config.listeners[0].rules.rules[0].allow.clone().unwrap();
+    let allow = http(&config).rules.rules[0].allow.clone().unwrap();
     let nets: Vec<String> = allow.cidr.iter().map(ToString::to_string).collect();
     assert_eq!(nets, ["10.0.0.0/8", "::1/128", "192.168.1.7/32"]);
     for (allow, words) in [
@@ -1180,7 +1197,7 @@ fn max_step_is_for_integers() {
         "header: Fencing-Token, max_step: 1000",
     ))
     .unwrap();
-    assert_eq!(config.listeners[0].rules.rules[0].fences[0].max_step, Some(1000));
+    assert_eq!(http(&config).rules.rules[0].fences[0].max_step, Some(1000));
     for (token, words) in [
         ("max_step: 0", "from 1"),
         ("max_step: 1e6", "from 1"),

@@ -60,6 +60,14 @@ fn described(key: &Key) -> Value {
         Kind::Values(what) => json!({ "type": "array", "items": scalar(what), "minItems": 1 }),
         Kind::Section(below) => section(below),
         Kind::Sections(below) => json!({ "type": "array", "items": section(below), "minItems": 1 }),
+        Kind::Variants(variants) => {
+            let each: Vec<Value> = variants.each.iter().map(|(_, below)| section(below)).collect();
+            let items = match <[Value; 1]>::try_from(each) {
+                Ok([only]) => only,
+                Err(each) => json!({ "anyOf": each }),
+            };
+            json!({ "type": "array", "items": items, "minItems": 1 })
+        }
         Kind::Anything => unreachable!("a key that is not built is left out"),
     };
     let members = value.as_object_mut().expect("every schema here is an object");

@@ -3,7 +3,7 @@
 //! there. Called by `build.rs`.
 
 use super::problem::At;
-use super::schema::{Key, Kind, Section, State};
+use super::schema::{Key, Kind, Later, ROOT, Section, State, Variants};
 use super::tree::{Entry, Found, Node, Value};
 
 /// A word of a choice, as the program knows it.
@@ -140,6 +140,50 @@ impl Reader {
         maps
     }
 
+    /// The maps of a list whose keys hang on a word, each with its word; what is none is reported and left out.
+    pub(super) fn variants<'t, W: Word>(&mut self, map: &Map<'t>, name: &str) -> Vec<(W, Map<'t>)> {
+        let Kind::Variants(variants) = map.key(name).kind else {
+            unreachable!("{name} is a list of variants in the schema");
+        };
+        let mut maps = Vec::new();
+        for (index, item) in self.items(map, name, "a list").iter().enumerate() {
+            let path = format!("{}[{index}]", map.path_to(name));
+            maps.extend(self.variant(item, path, variants));
+        }
+        maps
+    }
+
+    fn variant<'t, W: Word>(
+        &mut self,
+        item: &'t Node,
+        path: String,
+        variants: &'static Variants,
+    ) -> Option<(W, Map<'t>)> {
+        let told = match &item.value {
+            Value::Map(entries) => entries.iter().find(|entry| entry.key == variants.by),
+            _ => None,
+        };
+        let word = match told {
+            None => variants.default.to_string(),
+            Some(entry) => {
+                let words: Vec<&str> = variants.each.iter().map(|(word, _)| *word).collect();
+                let later: Vec<&str> = variants.later.iter().map(|later| later.word).collect();
+                let what = format!("one of {}", words.join(", "));
+                let path = format!("{path}.{}", variants.by);
+                let word = self.scalar(&entry.node, &path, &what, |text| Ok(text.to_string()))?;
+                // The keys beside it are those of its own: nothing more can be said about them.
+                self.check_word(entry.node.at, &path, &word, (&words, &later))?;
+                word
+            }
+        };
+        let (_, section) = variants.each.iter().find(|(known, _)| **known == *word)?;
+        let map = self.open(item, item.at, section, path)?;
+        Some((
+            W::from_word(&word).expect("every word of the schema that is built is known"),
+            map,
+        ))
+    }
+
     /// The value of a key, or its default.
     pub(super) fn value<T>(
         &mut self,
@@ -186,25 +230,33 @@ impl Reader {
             _ => unreachable!("{name} is a choice in the schema"),
         };
         let found = self.placed(map, name, |text| Ok(text.to_string()))?;
-        let path = map.path_to(name);
-        if later.contains(&found.value.as_str()) {
-            self.problem(found.at, format!("{path}: {} is not supported yet", found.value));
-            return None;
-        }
-        if !words.contains(&found.value.as_str()) {
-            let hint = suggestion(&found.value, words.iter().copied());
-            let known = words.join(", ");
-            self.problem(
-                found.at,
-                format!(
-                    "{path}: {:?} is not known{hint}; it is one of {known}",
-                    found.value
-                ),
-            );
-            return None;
-        }
+        self.check_word(found.at, &map.path_to(name), &found.value, (words, later))?;
         let word = W::from_word(&found.value);
         Some(word.expect("every word of the schema that is built is known"))
+    }
+
+    /// Reports a word that is not one of the first, or one of the second: those are not built.
+    fn check_word(
+        &mut self,
+        at: At,
+        path: &str,
+        word: &str,
+        (words, later): (&[&str], &[&str]),
+    ) -> Option<()> {
+        if words.contains(&word) {
+            return Some(());
+        }
+        let message = if later.contains(&word) {
+            format!("{path}: {word} is not supported yet")
+        } else {
+            let hint = suggestion(word, words.iter().copied());
+            format!(
+                "{path}: {word:?} is not known{hint}; it is one of {}",
+                words.join(", ")
+            )
+        };
+        self.problem(at, message);
+        None
     }
 
     /// The values of a list below a key; `None` where the key is not there or something is wrong with it.
@@ -400,8 +452,9 @@ impl Reader {
             Some(_) => {}
             None if map.path.is_empty() && entry.key.starts_with("x-") => {}
             None => {
-                let hint =
-                    misplaced(map.section, &entry.key).unwrap_or_else(|| hint(map.section, &entry.key));
+                let hint = misplaced(map.section, &entry.key)
+                    .or_else(|| of_another(map.section, &entry.key))
+                    .unwrap_or_else(|| hint(map.section, &entry.key));
                 self.problem(entry.at, format!("unknown key {path:?}{hint}"));
             }
         }
@@ -423,6 +476,28 @@ fn misplaced(section: &'static Section, name: &str) -> Option<String> {
         false => "",
     };
     Some(format!("; it belongs under {}{later}", places.join(" or ")))
+}
+
+/// Which protocols have the unknown key, where this one's listeners don't.
+fn of_another(section: &'static Section, name: &str) -> Option<String> {
+    ROOT.keys.iter().find_map(|key| match key.kind {
+        Kind::Variants(variants) => {
+            let (by, own) = (variants.by, variants.word_of(section)?);
+            let words = variants.words_with(section, name);
+            let unbuilt = variants.later.iter().find(|later| later.keys.contains(&name));
+            match (words.is_empty(), unbuilt) {
+                (false, _) => Some(format!(
+                    "; it is for {by}: {}, and this listener's is {own}",
+                    words.join(" or ")
+                )),
+                (true, Some(Later { word, .. })) => {
+                    Some(format!("; it is for {by}: {word}, which is not supported yet"))
+                }
+                (true, None) => None,
+            }
+        }
+        _ => None,
+    })
 }
 
 /// The key that may be meant, else all that can be used.

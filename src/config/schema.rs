@@ -3,13 +3,15 @@
 //! `reader.rs` takes defaults, known words and suggestions from here, so that a default is read by the same code
 //! as what a user writes. Keys that are known and not built are refused by name, never ignored.
 
+mod http;
 mod matching;
+mod protocols;
 mod tls;
 mod token;
 
-use self::matching::{MATCH, PATH_FROM};
-use self::tls::{CLIENT_TLS, SERVER_TLS};
-use self::token::TOKEN;
+use self::protocols::PROTOCOLS;
+pub(super) use self::protocols::{Later, Variants};
+use self::tls::SERVER_TLS;
 
 /// A map of the configuration.
 pub(super) struct Section {
@@ -45,6 +47,8 @@ pub(super) enum Kind {
     Section(&'static Section),
     /// A list of maps.
     Sections(&'static Section),
+    /// A list of maps whose keys hang on the word of one of them.
+    Variants(&'static Variants),
     /// Anything: the key is not built.
     Anything,
 }
@@ -64,7 +68,7 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, Partly, Sections, Value, Values};
+use Kind::{Anything, Choice, Partly, Value};
 use State::{Default, NotBuilt, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {
@@ -105,7 +109,7 @@ pub(super) static ROOT: Section = Section {
         ),
         key(
             "listeners",
-            Sections(&LISTENER),
+            Kind::Variants(&PROTOCOLS),
             Required,
             "the addresses that take requests",
         ),
@@ -178,290 +182,6 @@ pub(super) static LOG: Section = Section {
     ],
 };
 
-pub(super) static LISTENER: Section = Section {
-    what: "a listener",
-    keys: &[
-        key("name", Value("a name"), Required, "its name in metrics and logs"),
-        key("bind", Value("IP:PORT"), Required, "where it listens"),
-        key(
-            "protocol",
-            Partly(&["http"], &["tcp", "redis", "postgres", "mysql"]),
-            Default("http"),
-            "what clients speak",
-        ),
-        key("tls", Kind::Section(&SERVER_TLS), Optional, "TLS towards clients"),
-        key(
-            "errors",
-            Choice(&["problem", "s3"]),
-            Default("problem"),
-            "how refusals are written",
-        ),
-        key(
-            "paths",
-            Choice(&["strict", "lenient"]),
-            Default("strict"),
-            "which paths are taken",
-        ),
-        key("upstream", Kind::Section(&UPSTREAM), Required, "the backend"),
-        key("limits", Kind::Section(&LIMITS), Optional, "bounds on clients"),
-        key(
-            "unmatched",
-            Kind::Section(&UNMATCHED),
-            Optional,
-            "what happens where no rule matches",
-        ),
-        key(
-            "rules",
-            Sections(&RULE),
-            Optional,
-            "the rules; the first that matches counts",
-        ),
-        key(
-            "forwarded",
-            Value("true or false"),
-            Default("true"),
-            "whether X-Forwarded-For, X-Forwarded-Proto and Via are added",
-        ),
-        key(
-            "safe_methods",
-            Values("HTTP methods"),
-            Optional,
-            "the methods that only read",
-        ),
-        key(
-            "upgrades",
-            Choice(&["refuse", "pass"]),
-            Default("refuse"),
-            "whether upgraded connections are allowed",
-        ),
-    ],
-};
-
-pub(super) static UPSTREAM: Section = Section {
-    what: "an upstream",
-    keys: &[
-        key(
-            "url",
-            Value("a URL"),
-            Required,
-            "the backend's address: http://HOST:PORT, https://HOST:PORT or unix:/PATH",
-        ),
-        key(
-            "connect_timeout",
-            Value("a duration"),
-            Default("2s"),
-            "how long a connect may take",
-        ),
-        key(
-            "response_timeout",
-            Value("a duration"),
-            Default("60s"),
-            "from the commit point to the answer's head, then between its pieces",
-        ),
-        key(
-            "settle_after",
-            Value("a duration"),
-            Optional,
-            "how long a write whose answer is lost may still take effect; response_timeout if left out",
-        ),
-        key(
-            "commit_point",
-            Choice(&["last_byte", "first_byte"]),
-            Default("last_byte"),
-            "first_byte for backends that write in place",
-        ),
-        key(
-            "tls",
-            Kind::Section(&CLIENT_TLS),
-            Optional,
-            "TLS towards a backend with https://",
-        ),
-        key(
-            "max_connections",
-            Value("a number"),
-            Default("1024"),
-            "how many connections may be open at once",
-        ),
-        key(
-            "in_doubt_statuses",
-            Values("HTTP statuses"),
-            Optional,
-            "answers that are an intermediary's word; 502 and 504 if left out",
-        ),
-        later("username", "for asking a redis backend"),
-        later("password_file", "for asking a redis backend"),
-        later("proxy_protocol", "the PROXY header towards a tcp backend"),
-    ],
-};
-
-pub(super) static LIMITS: Section = Section {
-    what: "limits",
-    keys: &[
-        key(
-            "header_timeout",
-            Value("a duration"),
-            Default("10s"),
-            "how long a head may take to arrive",
-        ),
-        key(
-            "max_header_bytes",
-            Value("a size"),
-            Default("64KiB"),
-            "how large a head may be",
-        ),
-        key(
-            "idle_timeout",
-            Value("a duration"),
-            Default("60s"),
-            "how long a connection may stand idle",
-        ),
-        key(
-            "max_waiting",
-            Value("a number"),
-            Default("1024"),
-            "how many requests may wait at once",
-        ),
-    ],
-};
-
-pub(super) static UNMATCHED: Section = Section {
-    what: "unmatched",
-    keys: &[
-        key(
-            "reads",
-            Choice(&["pass", "deny"]),
-            Default("pass"),
-            "safe methods that no rule matches",
-        ),
-        key(
-            "writes",
-            Choice(&["pass", "deny"]),
-            Default("deny"),
-            "writes that no rule matches",
-        ),
-    ],
-};
-
-pub(super) static RULE: Section = Section {
-    what: "a rule",
-    keys: &[
-        key(
-            "name",
-            Value("a name"),
-            Required,
-            "its name in metrics, logs and answers",
-        ),
-        key(
-            "match",
-            Kind::Section(&MATCH),
-            Required,
-            "the requests that it takes",
-        ),
-        key(
-            "resource",
-            Value("a name as \"bucket/{bucket}\""),
-            Optional,
-            "how the resource is named",
-        ),
-        key(
-            "token",
-            Kind::Section(&TOKEN),
-            Optional,
-            "where the token comes from",
-        ),
-        key(
-            "fences",
-            Sections(&FENCE),
-            Optional,
-            "several resources, each with its token",
-        ),
-        key(
-            "allow",
-            Kind::Section(&ALLOW),
-            Optional,
-            "who may present tokens; everybody if left out",
-        ),
-        key(
-            "missing",
-            Choice(&["deny", "pass", "pass_until_fenced"]),
-            Default("deny"),
-            "what happens to writes without a token",
-        ),
-        key(
-            "mode",
-            Choice(&["enforce", "observe"]),
-            Default("enforce"),
-            "observe counts and logs, and lets through",
-        ),
-        key(
-            "reads",
-            Choice(&["raise", "ignore"]),
-            Default("raise"),
-            "whether reads with a token are compared",
-        ),
-        key(
-            "drain_timeout",
-            Value("a duration"),
-            Default("30s"),
-            "how long a request may wait for older writes",
-        ),
-        key(
-            "fold_case",
-            Value("true or false"),
-            Default("false"),
-            "true where the backend's names ignore case",
-        ),
-        key(
-            "action",
-            Choice(&["fence", "deny"]),
-            Default("fence"),
-            "deny refuses the writes that it matches",
-        ),
-    ],
-};
-
-pub(super) static ALLOW: Section = Section {
-    what: "allow",
-    keys: &[
-        key(
-            "cidr",
-            Values("networks"),
-            Optional,
-            "the clients' networks, as 10.0.0.0/8, or single addresses",
-        ),
-        key(
-            "client_cert",
-            Value("a name as \"CN=orders-*\""),
-            Optional,
-            "the name in the client's verified certificate: CN=…, SAN=DNS:… or SAN=URI:…, with * for any characters",
-        ),
-    ],
-};
-
-pub(super) static FENCE: Section = Section {
-    what: "a fence",
-    keys: &[
-        key(
-            "resource",
-            Value("a name as \"bucket/{bucket}\""),
-            Required,
-            "how the resource is named",
-        ),
-        key(
-            "token",
-            Kind::Section(&TOKEN),
-            Required,
-            "where the token comes from",
-        ),
-        key(
-            "path_from",
-            Kind::Section(&PATH_FROM),
-            Optional,
-            "the field whose path names the resource",
-        ),
-    ],
-};
-
 #[cfg(test)]
 mod tests {
     use super::{Kind, ROOT, Section, State};
@@ -469,8 +189,10 @@ mod tests {
     fn each(section: &'static Section, look: &mut dyn FnMut(&'static Section, &'static super::Key)) {
         for key in section.keys {
             look(section, key);
-            if let Kind::Section(below) | Kind::Sections(below) = key.kind {
-                each(below, look);
+            match key.kind {
+                Kind::Section(below) | Kind::Sections(below) => each(below, look),
+                Kind::Variants(variants) => variants.each.iter().for_each(|(_, below)| each(below, look)),
+                _ => {}
             }
         }
     }
@@ -482,6 +204,14 @@ mod tests {
             let twins = section.keys.iter().filter(|k| k.name == key.name).count();
             assert_eq!(twins, 1, "{}.{}", section.what, key.name);
         });
+    }
+
+    #[test]
+    fn every_protocol_has_its_own_word_under_its_own_name() {
+        for (word, section) in super::PROTOCOLS.each {
+            let key = section.key(super::PROTOCOLS.by).unwrap();
+            assert!(matches!(key.kind, Kind::Choice([only]) if only == word), "{word}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 pub use self::histogram::Histogram;
 pub use self::tls::{NO_LISTENER, Side, TlsFiles, TlsMetrics};
+use crate::base::Reason;
 
 /// What became of a request, as `fencegate_requests_total` counts it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +37,28 @@ pub enum Decision {
     Unavailable,
     /// Let through without a comparison.
     Passed,
+}
+
+impl Decision {
+    /// How a refusal is counted. A failure of the backend is not a decision of the gate: it was counted when it was
+    /// admitted.
+    #[must_use]
+    pub fn of(reason: Reason) -> Option<Decision> {
+        match reason {
+            Reason::StaleToken => Some(Decision::Stale),
+            Reason::MissingToken => Some(Decision::Missing),
+            Reason::MalformedToken
+            | Reason::AmbiguousPath
+            | Reason::MethodOverride
+            | Reason::BadRequest
+            | Reason::StepTooLarge => Some(Decision::Malformed),
+            Reason::UnmatchedWrite | Reason::NotAllowed | Reason::UpgradeRefused => Some(Decision::Unmatched),
+            Reason::Draining | Reason::StoreUnavailable | Reason::NotOwner | Reason::Overloaded => {
+                Some(Decision::Unavailable)
+            }
+            Reason::UpstreamUnreachable | Reason::UpstreamFailed | Reason::UpstreamTimeout => None,
+        }
+    }
 }
 
 const DECISIONS: [(Decision, &str); 8] = [

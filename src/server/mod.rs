@@ -8,6 +8,7 @@ mod accept;
 mod certificates;
 mod core;
 mod files;
+mod gates;
 mod signals;
 
 use std::net::SocketAddr;
@@ -20,10 +21,10 @@ use tokio::sync::watch;
 use self::accept::{accept, listen};
 use self::certificates::Certificates;
 use self::core::{Cores, Message};
+use self::gates::Gate;
 use self::signals::Signals;
 use crate::admin::{self, Admin, Effective, Ready};
 use crate::config::{Config, Store};
-use crate::http::Gate;
 use crate::keeper::{Keeper, Marks, Seat};
 use crate::ledger::file::{FileLedger, OpenError};
 use crate::ledger::memory::MemoryLedger;
@@ -139,7 +140,7 @@ fn open_store(
             let metrics = Arc::clone(metrics);
             let on_commit = Arc::new(move |took| metrics.commit_seconds.observe(took));
             let folder: &PathBuf = path;
-            let kinds = Kinds::of(config.listeners.iter().map(|listener| &*listener.rules));
+            let kinds = Kinds::of(config.fences());
             let mut misfits = Misfits::default();
             let (ledger, found) = FileLedger::open(folder, settle_after, on_commit, &mut |name, mark| {
                 misfits.look(&kinds, name, mark.format);
@@ -174,15 +175,14 @@ async fn operate(
     let certificates = Certificates::of(&config, &metrics);
     let mut sockets = Vec::new();
     for listener in config.listeners {
-        let socket = listen(listener.bind).map_err(|source| Failure::Bind {
-            what: format!("listener {}", listener.name),
-            address: listener.bind,
+        let (name, bind) = (Arc::clone(listener.name()), listener.bind());
+        let socket = listen(bind).map_err(|source| Failure::Bind {
+            what: format!("listener {name}"),
+            address: bind,
             source,
         })?;
-        sockets.push((
-            socket,
-            Gate::new(listener, Arc::clone(seat), Arc::clone(&metrics)),
-        ));
+        tracing::info!(listener = &*name, %bind, backend = %listener.upstream(), "listening");
+        sockets.push((socket, Gate::of(listener, seat, &metrics)));
     }
     let bind = config.admin.bind;
     let admin_socket = tokio::net::TcpListener::bind(bind)
@@ -192,12 +192,11 @@ async fn operate(
             address: bind,
             source,
         })?;
-    let gates: Vec<Arc<Gate>> = sockets.iter().map(|(_, gate)| Arc::clone(gate)).collect();
+    let (sockets, gates): (Vec<_>, Vec<Gate>) = sockets.into_iter().unzip();
     let cores = Cores::start(&gates)?;
     let (stop, stopped) = watch::channel(false);
     let mut accepting = tokio::task::JoinSet::new();
-    for (index, (socket, gate)) in sockets.into_iter().enumerate() {
-        tracing::info!(listener = &*gate.listener().name, bind = %gate.listener().bind, backend = %gate.listener().upstream, "listening");
+    for (index, socket) in sockets.into_iter().enumerate() {
         accepting.spawn(accept(socket, index, cores.clone(), stopped.clone()));
     }
     let ready = Arc::new(Ready::default());
@@ -227,7 +226,7 @@ async fn operate(
     ready.set(false);
     let _nobody_left = stop.send(true);
     accepting.join_all().await;
-    gates.iter().for_each(|gate| gate.close());
+    gates.iter().for_each(Gate::close);
     cores.tell(|| Message::Close);
     let deadline = Instant::now() + shutdown_timeout;
     tokio::select! {

@@ -16,16 +16,15 @@ use smallvec::SmallVec;
 
 use self::head::Head;
 use self::refusal::{Refusal, judged_answer, note_path};
-use super::alarm::Alarm;
 use super::answer::Answer;
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
-use super::{Core, Gate, Idle, linger};
-use crate::base::{Buf, ClientCert, Reason};
-use crate::config::Listener;
+use super::{Core, Gate, linger};
+use crate::base::{Buf, ClientCert, Idle, Reason};
+use crate::config::HttpListener;
 use crate::fence::Claim;
 use crate::keeper::{Ask, Flight, Keeper};
-use crate::net::Stream;
+use crate::net::{Alarm, Stream};
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn};
@@ -285,7 +284,7 @@ impl<'a> Client<'a> {
     /// it has come, in the outbox.
     fn read(&mut self, head_len: usize) -> Result<Plan<'a>, Refusal> {
         let gate: &'a Arc<Gate> = self.gate;
-        let listener: &'a Listener = &gate.listener;
+        let listener: &'a HttpListener = &gate.listener;
         let mut storage = HeaderStorage::new();
         let Side { inbox, outbox, .. } = &mut self.side;
         let head = parse_request(&inbox.filled()[..head_len], &mut storage).map_err(|error| {
