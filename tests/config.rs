@@ -339,7 +339,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "commit_point: frist_byte",
         "did you mean \"first_byte\"?",
     );
-    is_refused("kind: file", "kind: sqlite", "it is one of file, memory");
+    is_refused("kind: file", "kind: sqlite", "it is one of file, etcd, memory");
     is_refused(
         "\"/{bucket}/{*key}\"",
         "\"{bucket}/{*key}\"",
@@ -356,14 +356,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() {
-    for (from, to) in [
-        ("kind: file, path: ./data", "kind: etcd"),
-        (
-            "kind: file, path: ./data",
-            "endpoints: [\"http://127.0.0.1:2379\"]",
-        ),
-        ("protocol: http", "protocol: redis"),
-    ] {
+    for (from, to) in [("protocol: http", "protocol: redis")] {
         let found = problems(&small(from, to));
         assert_eq!(found.len(), 1, "{to}: {found:#?}");
         assert!(found[0].contains("not supported yet"), "{to}: {}", found[0]);
@@ -374,7 +367,7 @@ fn what_is_not_built_is_refused_by_name() {
 fn a_key_of_another_protocol_is_refused_with_its_protocol() {
     is_refused(
         "header: Fencing-Token",
-        "connection: true",
+        "header: Fencing-Token, connection: true",
         "unknown key \"listeners[0].rules[0].token.connection\"; it is for protocol: redis, which is not supported yet",
     );
     is_refused("protocol: http", "protocol: htp", "did you mean \"http\"?");
@@ -1279,4 +1272,88 @@ fn explain_asks_whether_this_client_may_present_tokens() {
         "{}",
         said("10.1.2.3")
     );
+}
+
+// ---- marks in etcd
+
+/// `store` as it stands in `small`, in its place.
+fn store(text: &str) -> String {
+    small("kind: file, path: ./data", text)
+}
+
+#[test]
+fn a_store_in_etcd_has_defaults_that_say_how_long_a_failed_owner_costs() {
+    let text = store(r#"kind: etcd, endpoints: ["http://127.0.0.1:2379", "http://[::1]:2380/"]"#);
+    let (config, _) = parse(&text).unwrap();
+    let fencegate::config::Store::Etcd(etcd) = config.store else {
+        panic!("{:?}", config.store);
+    };
+    assert_eq!(etcd.endpoints, ["http://127.0.0.1:2379", "http://[::1]:2380"]);
+    assert_eq!(etcd.prefix, "/fencegate/default/");
+    assert_eq!(etcd.owner_ttl, Duration::from_secs(30));
+    assert_eq!((etcd.user, etcd.tls.ca_file), (None, None));
+}
+
+#[test]
+fn what_is_wrong_with_a_store_in_etcd_is_told_with_what_would_be_right() {
+    let member = r#"kind: etcd, endpoints: ["http://127.0.0.1:2379"]"#;
+    for (text, says) in [
+        ("kind: etcd", "store.endpoints is missing"),
+        ("kind: etcd, endpoints: []", "is an empty list"),
+        (
+            r#"kind: etcd, endpoints: ["127.0.0.1:2379"]"#,
+            "as http://HOST:PORT",
+        ),
+        (r#"kind: etcd, endpoints: ["http://etcd"]"#, "has no port"),
+        (
+            r#"kind: etcd, endpoints: ["unix:/run/etcd"]"#,
+            "not the URL of a member",
+        ),
+        (
+            r#"kind: etcd, endpoints: ["http://a:2379", "https://b:2379"]"#,
+            "all are https://",
+        ),
+        (
+            r#"kind: etcd, endpoints: ["http://a:2379", "http://a:2379/"]"#,
+            "stands there twice",
+        ),
+        (&format!("{member}, path: ./data"), "store.path is for kind: file"),
+        (
+            &format!("{member}, prefix: fencegate"),
+            "starts and ends with a slash",
+        ),
+        (&format!("{member}, owner_ttl: 1500ms"), "whole seconds"),
+        (&format!("{member}, owner_ttl: 1s"), "2 to 3600"),
+        (
+            &format!("{member}, username: gate"),
+            "needs password_file beside it",
+        ),
+        (
+            &format!("{member}, password: secret-of-the-gate"),
+            "needs username beside it",
+        ),
+        (
+            &format!("{member}, username: a, password: b, password_file: c"),
+            "keep one",
+        ),
+        (
+            &format!("{member}, tls: {{ ca_file: /nowhere }}"),
+            "can't be read",
+        ),
+        (
+            &format!("{member}, tls: {{ server_name: etcd }}"),
+            "is for endpoints with https://",
+        ),
+        (
+            "kind: file, endpoints: [\"http://127.0.0.1:2379\"]",
+            "store.endpoints is for kind: etcd",
+        ),
+        ("kind: memory, prefix: /a/", "store.prefix is for kind: etcd"),
+    ] {
+        let found = problems(&store(text));
+        assert!(
+            found.iter().any(|problem| problem.contains(says)),
+            "{text}: {found:#?}"
+        );
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::{Secret, TokenFormat};
-use crate::config::{Admin, Config, Listener, Log, LogFormat, Store, Upstream};
+use crate::config::{Admin, Config, EtcdStore, EtcdTls, Listener, Log, LogFormat, Password, Store, Upstream};
 use crate::net::{ClientFiles, ClientTls, ServerFiles, ServerTls};
 use crate::rules::{Allow, CertPattern, Kinds};
 
@@ -68,6 +68,7 @@ fn whole(config: &Config) -> Value {
     } = config;
     let store = match store {
         Store::File { path } => json!({ "kind": "file", "path": path.to_string_lossy() }),
+        Store::Etcd(store) => etcd(store),
         Store::Memory => json!({ "kind": "memory" }),
     };
     let format = match format {
@@ -85,6 +86,34 @@ fn whole(config: &Config) -> Value {
         "log": { "format": format, "level": level.as_str() },
         "shutdown_timeout": duration(*shutdown_timeout),
         "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
+    })
+}
+
+fn etcd(store: &EtcdStore) -> Value {
+    let EtcdStore {
+        endpoints,
+        prefix,
+        owner_ttl,
+        user,
+        tls,
+    } = store;
+    let EtcdTls {
+        ca_file,
+        pair,
+        server_name,
+    } = tls;
+    let (cert_file, key_file) = pair.as_ref().map(|(cert, key)| (cert, key)).unzip();
+    json!({
+        "kind": "etcd",
+        "endpoints": endpoints,
+        "prefix": prefix,
+        "owner_ttl": duration(*owner_ttl),
+        "username": user.as_ref().map(|user| &user.name),
+        "password": user.as_ref().map(|user| match &user.password {
+            Password::Given(secret) => json!(redacted(secret)),
+            Password::File(path) => json!({ "file": path }),
+        }),
+        "tls": { "ca_file": ca_file, "cert_file": cert_file, "key_file": key_file, "server_name": server_name },
     })
 }
 

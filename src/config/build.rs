@@ -1,16 +1,16 @@
 //! The tree to checked types: what each key means, and what must hold between keys. Called by `mod.rs`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::listeners;
 use super::reader::{Map, Placed, Reader, Word};
 use super::schema::ROOT;
 use super::secret;
+use super::store;
 use super::tls;
 use super::tree::Node;
-use super::types::{Admin, Config, Log, LogFormat, LogLevel, Store};
+use super::types::{Admin, Config, Log, LogFormat, LogLevel};
 use super::units;
 use crate::base::Secret;
 use crate::net::ServerTls;
@@ -22,7 +22,7 @@ pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
         "1" => Ok(()),
         other => Err(format!("version {other:?} is not known; it is 1")),
     });
-    let store = store(reader, &root);
+    let store = store::store(reader, &root);
     let admin = admin(reader, &root);
     let log = log(reader, &root);
     let shutdown_timeout = reader.value(&root, "shutdown_timeout", units::duration);
@@ -41,32 +41,6 @@ pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
     };
     // An empty list was reported; a configuration without listeners is none.
     (!config.listeners.is_empty()).then_some(config)
-}
-
-enum StoreKind {
-    File,
-    Memory,
-}
-
-fn store(reader: &mut Reader, root: &Map<'_>) -> Option<Store> {
-    let map = reader.section(root, "store")?;
-    let kind = reader.choice(&map, "kind");
-    let path = reader.value(&map, "path", units::text);
-    match kind? {
-        StoreKind::File => Some(Store::File {
-            path: PathBuf::from(path?),
-        }),
-        StoreKind::Memory => {
-            if map.has("path") {
-                reader.problem(
-                    map.place_of("path"),
-                    "store.path is for kind: file; kind: memory has none",
-                );
-            }
-            reader.warn(map.at, "store: the marks of kind: memory are lost at exit, and with them all fencing of what came before");
-            Some(Store::Memory)
-        }
-    }
 }
 
 /// What is `None` was reported as a problem.
@@ -138,7 +112,6 @@ macro_rules! words {
 }
 pub(super) use words;
 
-words!(StoreKind: "file" => StoreKind::File, "memory" => StoreKind::Memory);
 words!(LogFormat: "text" => LogFormat::Text, "json" => LogFormat::Json);
 words!(LogLevel: "error" => LogLevel::Error, "warn" => LogLevel::Warn, "info" => LogLevel::Info,
     "debug" => LogLevel::Debug, "trace" => LogLevel::Trace);

@@ -9,6 +9,7 @@
 mod allow;
 mod build;
 mod expand;
+mod hint;
 mod http;
 mod listeners;
 mod problem;
@@ -17,6 +18,7 @@ mod reader;
 mod rules;
 mod schema;
 mod secret;
+mod store;
 mod tls;
 mod token;
 mod tree;
@@ -28,8 +30,8 @@ use std::path::Path;
 pub use problem::{At, Problem, Problems};
 pub use published::json_schema;
 pub use types::{
-    Admin, CommitPoint, Config, Errors, HttpListener, Limits, Listener, Log, LogFormat, LogLevel, Store,
-    Target, Upstream,
+    Admin, CommitPoint, Config, Errors, EtcdStore, EtcdTls, EtcdUser, HttpListener, Limits, Listener, Log,
+    LogFormat, LogLevel, Password, Store, Target, Upstream,
 };
 
 pub(crate) use secret::read_secret;

@@ -2,8 +2,9 @@
 //! problems come at once. A getter's `None` means that a problem was reported, or that an optional key is not
 //! there. Called by `build.rs`.
 
+use super::hint;
 use super::problem::At;
-use super::schema::{Key, Kind, Later, ROOT, Section, State, Variants};
+use super::schema::{Key, Kind, Section, State, Variants};
 use super::tree::{Entry, Found, Node, Value};
 
 /// A word of a choice, as the program knows it.
@@ -212,7 +213,7 @@ impl Reader {
         };
         let what = match key.kind {
             Kind::Value(what) => what.to_string(),
-            Kind::Choice(words) | Kind::Partly(words, _) => format!("one of {}", words.join(", ")),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
             _ => unreachable!("{name} is a value in the schema"),
         };
         let value = self.scalar(&entry.node, &map.path_to(name), &what, read)?;
@@ -224,13 +225,11 @@ impl Reader {
 
     /// One of the words of a choice, or its default.
     pub(super) fn choice<W: Word>(&mut self, map: &Map<'_>, name: &str) -> Option<W> {
-        let (words, later) = match map.key(name).kind {
-            Kind::Choice(words) => (words, &[][..]),
-            Kind::Partly(words, later) => (words, later),
-            _ => unreachable!("{name} is a choice in the schema"),
+        let Kind::Choice(words) = map.key(name).kind else {
+            unreachable!("{name} is a choice in the schema");
         };
         let found = self.placed(map, name, |text| Ok(text.to_string()))?;
-        self.check_word(found.at, &map.path_to(name), &found.value, (words, later))?;
+        self.check_word(found.at, &map.path_to(name), &found.value, (words, &[]))?;
         let word = W::from_word(&found.value);
         Some(word.expect("every word of the schema that is built is known"))
     }
@@ -249,7 +248,7 @@ impl Reader {
         let message = if later.contains(&word) {
             format!("{path}: {word} is not supported yet")
         } else {
-            let hint = suggestion(word, words.iter().copied());
+            let hint = hint::suggestion(word, words.iter().copied());
             format!(
                 "{path}: {word:?} is not known{hint}; it is one of {}",
                 words.join(", ")
@@ -446,86 +445,14 @@ impl Reader {
     fn check_key(&mut self, map: &Map<'_>, entry: &Entry) {
         let path = map.path_to(&entry.key);
         match map.section.key(&entry.key) {
-            Some(key) if matches!(key.state, State::NotBuilt) => {
-                self.problem(entry.at, format!("{path} is not supported yet; leave it out"));
-            }
             Some(_) => {}
             None if map.path.is_empty() && entry.key.starts_with("x-") => {}
             None => {
-                let hint = misplaced(map.section, &entry.key)
-                    .or_else(|| of_another(map.section, &entry.key))
-                    .unwrap_or_else(|| hint(map.section, &entry.key));
+                let hint = hint::of_key(map.section, &entry.key);
                 self.problem(entry.at, format!("unknown key {path:?}{hint}"));
             }
         }
     }
-}
-
-/// Where an unknown key would be known, if that is in a map right below.
-fn misplaced(section: &'static Section, name: &str) -> Option<String> {
-    let below = section.keys.iter().filter_map(|outer| match outer.kind {
-        Kind::Section(inner) => inner.key(name).map(|key| (outer.name, key.state)),
-        _ => None,
-    });
-    let (places, states): (Vec<_>, Vec<_>) = below.unzip();
-    if places.is_empty() {
-        return None;
-    }
-    let later = match states.iter().all(|state| matches!(state, State::NotBuilt)) {
-        true => ", and is not supported yet",
-        false => "",
-    };
-    Some(format!("; it belongs under {}{later}", places.join(" or ")))
-}
-
-/// Which protocols have the unknown key, where this one's listeners don't.
-fn of_another(section: &'static Section, name: &str) -> Option<String> {
-    ROOT.keys.iter().find_map(|key| match key.kind {
-        Kind::Variants(variants) => {
-            let (by, own) = (variants.by, variants.word_of(section)?);
-            let words = variants.words_with(section, name);
-            let unbuilt = variants.later.iter().find(|later| later.keys.contains(&name));
-            match (words.is_empty(), unbuilt) {
-                (false, _) => Some(format!(
-                    "; it is for {by}: {}, and this listener's is {own}",
-                    words.join(" or ")
-                )),
-                (true, Some(Later { word, .. })) => {
-                    Some(format!("; it is for {by}: {word}, which is not supported yet"))
-                }
-                (true, None) => None,
-            }
-        }
-        _ => None,
-    })
-}
-
-/// The key that may be meant, else all that can be used.
-fn hint(section: &'static Section, name: &str) -> String {
-    let usable = || {
-        let keys = section.keys.iter();
-        keys.filter(|k| !matches!(k.state, State::NotBuilt))
-            .map(|k| k.name)
-    };
-    match suggestion(name, usable()) {
-        near if near.is_empty() => {
-            format!(
-                "; {} has {}",
-                section.what,
-                usable().collect::<Vec<_>>().join(", ")
-            )
-        }
-        near => near,
-    }
-}
-
-/// The nearest of some words, as the end of a sentence; empty where none is near.
-fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
-    let nearest = known
-        .map(|k| (strsim::damerau_levenshtein(word, k), k))
-        .min()
-        .filter(|(distance, k)| *distance <= (k.len().max(word.len()) / 3).max(1));
-    nearest.map_or_else(String::new, |(_, k)| format!("; did you mean {k:?}?"))
 }
 
 fn describe(value: &Value) -> &'static str {

@@ -11,7 +11,7 @@ mod token;
 
 use self::protocols::PROTOCOLS;
 pub(super) use self::protocols::{Later, Variants};
-use self::tls::SERVER_TLS;
+use self::tls::{ETCD_TLS, SERVER_TLS};
 
 /// A map of the configuration.
 pub(super) struct Section {
@@ -35,8 +35,6 @@ pub(super) enum Kind {
     Value(&'static str),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// One of the first words; those of the second are known and not built.
-    Partly(&'static [&'static str], &'static [&'static str]),
     /// A list of values, in words.
     Values(&'static str),
     /// One value or a list of them, in words.
@@ -49,8 +47,6 @@ pub(super) enum Kind {
     Sections(&'static Section),
     /// A list of maps whose keys hang on the word of one of them.
     Variants(&'static Variants),
-    /// Anything: the key is not built.
-    Anything,
 }
 
 /// Whether a key must stand there, and what holds where it doesn't.
@@ -59,7 +55,6 @@ pub(super) enum State {
     Required,
     Optional,
     Default(&'static str),
-    NotBuilt,
 }
 
 impl Section {
@@ -68,8 +63,8 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, Partly, Value};
-use State::{Default, NotBuilt, Optional, Required};
+use Kind::{Choice, Value, Values};
+use State::{Default, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {
     Key {
@@ -78,10 +73,6 @@ const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) ->
         state,
         doc,
     }
-}
-
-const fn later(name: &'static str, doc: &'static str) -> Key {
-    key(name, Anything, NotBuilt, doc)
 }
 
 pub(super) static ROOT: Section = Section {
@@ -121,9 +112,9 @@ pub(super) static STORE: Section = Section {
     keys: &[
         key(
             "kind",
-            Partly(&["file", "memory"], &["etcd"]),
+            Choice(&["file", "etcd", "memory"]),
             Default("file"),
-            "file; memory loses its marks at exit",
+            "file: a folder of this machine; etcd: for several instances, of which one is active; memory loses its marks at exit",
         ),
         key(
             "path",
@@ -131,12 +122,38 @@ pub(super) static STORE: Section = Section {
             Default("./fencegate-data"),
             "the folder of kind file",
         ),
-        later("endpoints", "the addresses of kind etcd"),
-        later("prefix", "the keys' prefix of kind etcd"),
-        later("owner_ttl", "the lease of kind etcd"),
-        later("username", "the user of kind etcd"),
-        later("password_file", "the password of kind etcd"),
-        later("tls", "TLS of kind etcd"),
+        key(
+            "endpoints",
+            Values("URLs, as http://HOST:PORT"),
+            Optional,
+            "etcd's members, all with http:// or all with https://; tried in turn",
+        ),
+        key(
+            "prefix",
+            Value("a prefix"),
+            Default("/fencegate/default/"),
+            "what the keys of kind etcd start with: one for each backend, the same for all its instances",
+        ),
+        key(
+            "owner_ttl",
+            Value("a duration"),
+            Default("30s"),
+            "how long the owner's lease in etcd lasts without a renewal: so long, and settle_after, nothing is written after an owner has failed; whole seconds",
+        ),
+        key("username", Value("a name"), Optional, "the user of etcd"),
+        key(
+            "password",
+            Value("a secret"),
+            Optional,
+            "its password; better in a file",
+        ),
+        key(
+            "password_file",
+            Value("a file"),
+            Optional,
+            "the file with its password",
+        ),
+        key("tls", Kind::Section(&ETCD_TLS), Optional, "TLS towards etcd"),
     ],
 };
 
@@ -217,9 +234,7 @@ mod tests {
     #[test]
     fn the_default_of_a_choice_is_one_of_its_words() {
         each(&ROOT, &mut |section, key| {
-            if let (Kind::Choice(words) | Kind::Partly(words, _), State::Default(default)) =
-                (&key.kind, key.state)
-            {
+            if let (Kind::Choice(words), State::Default(default)) = (&key.kind, key.state) {
                 assert!(words.contains(&default), "{}.{}", section.what, key.name);
             }
         });

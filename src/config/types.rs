@@ -53,8 +53,54 @@ pub enum Store {
         /// The folder.
         path: PathBuf,
     },
+    /// In etcd, for several instances of which one is active.
+    Etcd(EtcdStore),
     /// Nowhere: they are lost at exit.
     Memory,
+}
+
+/// Where an etcd is, and what of it is this store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdStore {
+    /// Its members' URLs, all `http://` or all `https://`.
+    pub endpoints: Vec<String>,
+    /// What all keys start with; ends in a slash.
+    pub prefix: String,
+    /// How long the owner's lease lasts without a renewal: whole seconds.
+    pub owner_ttl: Duration,
+    /// The user, where etcd asks for one.
+    pub user: Option<EtcdUser>,
+    /// TLS towards it, for `https://`.
+    pub tls: EtcdTls,
+}
+
+/// Who this instance is to etcd.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdUser {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: Password,
+}
+
+/// Where a password stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Password {
+    /// In the configuration, or in a variable that it takes.
+    Given(Secret),
+    /// In a file, which is read with each login: a new one needs no restart.
+    File(PathBuf),
+}
+
+/// The files of TLS towards etcd.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EtcdTls {
+    /// The authorities that vouch for etcd; this machine's where there is none.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that etcd is shown, and its key.
+    pub pair: Option<(PathBuf, PathBuf)>,
+    /// What etcd's certificate must be for; an endpoint's host where there is none.
+    pub server_name: Option<String>,
 }
 
 /// The admin address.

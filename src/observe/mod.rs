@@ -3,6 +3,7 @@
 //! Counting is an atomic addition; text is made when someone asks.
 
 mod histogram;
+mod owner;
 mod tls;
 
 use std::sync::atomic::AtomicU64;
@@ -15,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use self::histogram::Histogram;
+pub use self::owner::{OwnerMetrics, Turn};
 pub use self::tls::{NO_LISTENER, Side, TlsFiles, TlsMetrics};
 use crate::base::Reason;
 
@@ -108,6 +110,8 @@ pub struct Metrics {
     pub upstream_seconds: Histogram,
     /// Of TLS.
     pub tls: TlsMetrics,
+    /// Of ownership.
+    pub owner: OwnerMetrics,
 }
 
 /// Gauges, read when someone asks for the metrics.
@@ -121,6 +125,8 @@ pub struct Levels {
     pub fences: i64,
     /// Resources that rules in observe mode have marks of.
     pub observed: i64,
+    /// Whether this instance may let fenced requests through.
+    pub owner: bool,
 }
 
 impl Default for Metrics {
@@ -183,6 +189,7 @@ impl Metrics {
         );
         Metrics {
             tls: TlsMetrics::register(&mut registry),
+            owner: OwnerMetrics::register(&mut registry),
             registry: Mutex::new(registry),
             requests,
             in_flight,
@@ -216,6 +223,7 @@ impl Metrics {
         self.in_doubt.set(levels.in_doubt);
         self.fences.set(levels.fences);
         self.observed.set(levels.observed);
+        self.owner.set(levels.owner);
         let mut text = String::new();
         let registry = self.registry.lock();
         match format {
@@ -266,6 +274,7 @@ mod tests {
                 in_doubt: 2,
                 fences: 3,
                 observed: 0,
+                owner: true,
             },
             TextFormat::OpenMetrics,
         );
@@ -285,6 +294,7 @@ mod tests {
                 in_doubt: 0,
                 fences: 0,
                 observed: 0,
+                owner: true,
             },
             TextFormat::Prometheus,
         );

@@ -27,6 +27,8 @@ pub enum Message {
     },
     /// Close idle connections; the others close after the request that they are at.
     Close,
+    /// Reset idle connections to the backends: this instance has ceased to be the owner.
+    Disown,
     /// End all connections now, and the core with them.
     Abort,
 }
@@ -144,6 +146,7 @@ async fn run(mut told: mpsc::UnboundedReceiver<Message>, parts: Vec<Part>, conne
                         }
                     }
                 }
+                Some(Message::Disown) => parts.iter().for_each(Part::reset),
                 Some(Message::Abort) | None => break,
             },
             Some(ended) = tasks.join_next_with_id() => {

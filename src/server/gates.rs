@@ -77,6 +77,13 @@ impl Part {
         }
     }
 
+    /// Resets all that is idle: this instance has ceased to be the owner.
+    pub fn reset(&self) {
+        match self {
+            Part::Http(_, core) => core.reset(),
+        }
+    }
+
     /// Closes all that is idle, at the end.
     pub fn close(&self) {
         match self {

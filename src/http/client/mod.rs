@@ -15,7 +15,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use self::head::Head;
-use self::refusal::{Refusal, judged_answer, note_path};
+use self::refusal::{Refusal, judged_answer, not_owner, note_path};
 use super::answer::Answer;
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
@@ -322,7 +322,11 @@ impl<'a> Client<'a> {
             Judgement::Pass { rule, .. } => (rule, Bearing::Free),
             Judgement::Fenced { rule, .. } => (Some(rule), Bearing::Fenced),
             Judgement::Refused(refusal) if refusal.binds() => {
-                let answer = judged_answer(&refusal, &self.scratch);
+                // Whoever stands by judges nobody: the one that is active does.
+                let answer = match refusal.rule {
+                    Some(_) if !gate.seat.keeper().is_owner() => not_owner(),
+                    _ => judged_answer(&refusal, &self.scratch),
+                };
                 return Err(refuse(answer, refusal.rule));
             }
             Judgement::Refused(refusal) => (refusal.rule, Bearing::Observed(refusal.reason)),

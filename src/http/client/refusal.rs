@@ -225,7 +225,8 @@ pub(super) fn judged_answer(refusal: &rules::Refusal<'_>, scratch: &Scratch) -> 
     answer
 }
 
-fn not_owner() -> Answer {
+/// Where this instance stands by.
+pub(super) fn not_owner() -> Answer {
     Answer::new(
         Reason::NotOwner,
         "this instance does not own the fences: another one may",
