@@ -136,7 +136,7 @@ pub struct Agent {
     cluster: Arc<Cluster>,
     status: Arc<Mutex<Status>>,
     stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Agent {
@@ -174,7 +174,7 @@ impl Agent {
             cluster,
             status,
             stop,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -189,9 +189,9 @@ impl Agent {
 
     /// Ends it, within some seconds. An ownership that was not given up by [`Ledger::close`] before is given up as an
     /// unclean stop.
-    pub fn stop(&mut self) {
+    pub fn stop(&self) {
         let _gone = self.stop.send(true);
-        if let Some(thread) = self.thread.take()
+        if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the thread of the store in etcd panicked; this is a bug");
