@@ -190,14 +190,8 @@ impl Life {
             return;
         }
         let (role, event) = match turn {
-            Turn::Lapsed => {
-                tracing::warn!("the ownership could not be renewed in time: nothing fenced is let through");
-                (Role::Lapsed, Event::Lapsed)
-            }
-            Turn::Regained => {
-                tracing::info!("the ownership is renewed: this instance goes on");
-                (Role::Owner, Event::Regained)
-            }
+            Turn::Lapsed => (Role::Lapsed, Event::Lapsed),
+            Turn::Regained => (Role::Owner, Event::Regained),
         };
         self.status.lock().role = role;
         let _gone = self.events.send(event);
@@ -261,12 +255,6 @@ impl Life {
         status.role = Role::Owner;
         status.owner = Some(self.cluster.settings().instance.clone());
         drop(status);
-        tracing::info!(
-            revision = tenure.revision.0,
-            marks = marks.len(),
-            clean = found.clean,
-            "this instance owns the marks in etcd"
-        );
         let _gone = self.events.send(Event::Elected {
             ledger: Arc::new(EtcdLedger::new(tenure.clone(), jobs)),
             marks,
@@ -282,7 +270,6 @@ impl Life {
         status.owner = None;
         drop(status);
         if announced {
-            tracing::warn!(reason, "this instance does not own the marks in etcd any more");
             let _gone = self.events.send(Event::Ended(reason.to_owned()));
         }
     }
