@@ -1,7 +1,9 @@
 //! Metrics: what is counted, under which names. No resource name is ever a label, and every label's set is closed.
+//! `events.rs` tells one by one what is counted here, to those who listen.
 //!
 //! Counting is an atomic addition; text is made when someone asks.
 
+pub mod events;
 mod histogram;
 mod tls;
 
@@ -14,6 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+pub use self::events::Events;
 pub use self::histogram::Histogram;
 pub use self::tls::{NO_LISTENER, Side, TlsFiles, TlsMetrics};
 
@@ -85,6 +88,8 @@ pub struct Metrics {
     pub upstream_seconds: Histogram,
     /// Of TLS.
     pub tls: TlsMetrics,
+    /// What happens, one by one: whoever counts it here tells it there.
+    pub events: Events,
 }
 
 /// Gauges, read when someone asks for the metrics.
@@ -169,6 +174,7 @@ impl Metrics {
             drain_seconds: drain,
             commit_seconds: commit,
             upstream_seconds: upstream,
+            events: Events::default(),
         }
     }
 

@@ -29,6 +29,7 @@ use crate::ledger::file::{FileLedger, OpenError};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Found, Ledger, StoreError};
 use crate::observe::Metrics;
+use crate::observe::events::Role;
 use crate::rules::{Kinds, Misfits};
 
 /// Why a gate could not start, or ended other than it should.
@@ -103,6 +104,9 @@ async fn serve(config: Config) -> Result<(), Failure> {
         );
     }
     let keeper = Keeper::new(marks, ledger, Arc::clone(&metrics), hold);
+    metrics
+        .events
+        .ownership(Role::Active, "the store is this instance's own");
     let seat = Seat::new(Arc::clone(&keeper));
     let outcome = operate(config, &seat, metrics, &mut signals, settle_after).await;
     let clean = keeper.is_settled();

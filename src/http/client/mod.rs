@@ -1,8 +1,9 @@
 //! One client connection: its requests one after the other, each down its line and up again.
-//! `head.rs` waits for a request, `refusal.rs` has what the client is told where it does not go through, `observing.rs`
+//! `head.rs` waits for a request, `line.rs` keeps its first line, `refusal.rs` has what the client is told where it does not go through, `observing.rs`
 //! what is noted where a rule only observes.
 
 mod head;
+mod line;
 mod observing;
 mod refusal;
 
@@ -15,10 +16,11 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use self::head::Head;
+use self::line::Line;
 use self::refusal::{Refusal, judged_answer, note_path};
 use super::alarm::Alarm;
 use super::answer::Answer;
-use super::exchange::{Ended, Exchange};
+use super::exchange::{About, Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, Idle, linger};
 use crate::base::{Buf, ClientCert, Reason};
@@ -43,6 +45,8 @@ pub struct Client<'a> {
     own: Option<Conn>,
     /// The path of the request under way; kept only where refusals name it.
     path: String,
+    /// Its first line, for those who ask who was refused.
+    line: Line,
 }
 
 /// Who is at the other end.
@@ -158,6 +162,7 @@ impl<'a> Client<'a> {
             scratch: Scratch::default(),
             own: None,
             path: String::new(),
+            line: Line::default(),
         }
     }
 
@@ -183,6 +188,7 @@ impl<'a> Client<'a> {
                     return End::SpeaksHttp2 { stream, inbox };
                 }
                 Head::Refused(answer) => {
+                    self.line.clear();
                     self.refuse(Refusal {
                         answer: *answer,
                         facts: None,
@@ -237,7 +243,7 @@ impl<'a> Client<'a> {
                 self.gate,
                 self.core,
                 &mut self.side,
-                facts,
+                About::of(facts, &self.scratch, plan.rule),
                 plan.upload,
                 flight,
                 conn,
@@ -287,6 +293,7 @@ impl<'a> Client<'a> {
         let gate: &'a Arc<Gate> = self.gate;
         let listener: &'a Listener = &gate.listener;
         let mut storage = HeaderStorage::new();
+        self.line.clear();
         let Side { inbox, outbox, .. } = &mut self.side;
         let head = parse_request(&inbox.filled()[..head_len], &mut storage).map_err(|error| {
             let mut answer = Answer::new(Reason::BadRequest, error.detail);
@@ -299,6 +306,7 @@ impl<'a> Client<'a> {
         })?;
         let facts = Facts::of(&head, head_len, &listener.rules);
         note_path(listener.errors, head.target, &mut self.path);
+        self.line.note(head.method, head.target);
         let refuse = |answer, rule: Option<&Rule>| Refusal {
             answer,
             facts: Some(facts),

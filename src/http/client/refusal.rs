@@ -11,6 +11,7 @@ use super::{Bearing, Client, Next, Plan, Side};
 use crate::base::{Reason, Token};
 use crate::config::Errors;
 use crate::keeper::{Cut, Refused};
+use crate::observe::events;
 use crate::rules::{self, Scratch};
 use crate::wire::http1::{Framing, Version};
 
@@ -129,7 +130,8 @@ impl<'a> Client<'a> {
         } = refusal;
         let gate = self.gate;
         let rule = rule.map(|index| &gate.listener.rules.rules[index]);
-        if let Some(decision) = decision(answer.reason) {
+        let decision = decision(answer.reason);
+        if let Some(decision) = decision {
             gate.decisions(rule).count(decision);
         }
         if answer.rule.is_none() {
@@ -156,6 +158,9 @@ impl<'a> Client<'a> {
                 id: RequestId::next(),
             },
         };
+        if decision.is_some() {
+            self.tell_refusal(&answer);
+        }
         tracing::info!(
             listener = &*gate.listener.name,
             request_id = form.request_id(),
@@ -180,6 +185,22 @@ impl<'a> Client<'a> {
             (false, true) => Next::Close,
             (false, false) => Next::Linger,
         }
+    }
+
+    /// For those who listen.
+    fn tell_refusal(&self, answer: &Answer) {
+        self.gate.metrics.events.refusal(events::Refusal {
+            listener: &self.gate.listener.name,
+            rule: answer.rule.as_deref(),
+            reason: answer.reason,
+            status: Some(answer.status()),
+            resource: answer.resource.as_deref(),
+            token: answer.token.as_deref(),
+            highest: answer.highest.as_deref(),
+            client: self.peer.address,
+            method: self.line.method(),
+            path: self.line.path(),
+        });
     }
 
     /// Sends what is in the reply. False where the client does not take it.
