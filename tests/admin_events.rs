@@ -214,6 +214,7 @@ fn raises_and_refusals_are_told_as_they_happen() {
         "refusal",
         &json!({ "reason": "ambiguous-path", "path": "/docs/..%2Fother" }),
     );
+    gate.wait_for_log("client=\"127.0.0.1\" method=\"PUT\" path=\"/docs/late\"");
     assert!(!gate.log().contains("secret"), "{}", gate.log());
 }
 

@@ -59,6 +59,9 @@ impl Client<'_> {
         let (method, path) = (self.line.method(), self.line.path());
         tracing::info!(
             rule,
+            client = self.peer.ip,
+            method,
+            path,
             reason = observed.reason.as_str(),
             resource,
             token,

@@ -163,6 +163,9 @@ impl<'a> Client<'a> {
         }
         tracing::info!(
             listener = &*gate.listener.name,
+            client = self.peer.ip,
+            method = self.line.method(),
+            path = self.line.path(),
             request_id = form.request_id(),
             reason = answer.reason.as_str(),
             status = answer.status(),
