@@ -463,6 +463,7 @@ fn a_refused_herd_is_told_in_part_and_counted_in_full() {
     let herd: Vec<u8> = (0..times)
         .flat_map(|_| ask("GET", "/a/b").token(7).bytes())
         .collect();
+    let begun = std::time::Instant::now();
     let mut conn = Conn::open(gate.port);
     let writes = conn.stream.try_clone().unwrap();
     std::thread::scope(|scope| {
@@ -484,9 +485,12 @@ fn a_refused_herd_is_told_in_part_and_counted_in_full() {
         }
     }
     assert_eq!(told + left_out, times);
+    // On a busy machine they may come slowly enough to be told each: then the bound is still that of each second.
+    let seconds = begun.elapsed().as_secs() + 2;
+    let most = seconds * u64::from(REFUSALS_PER_SECOND_MAX);
     assert!(
-        told >= u64::from(REFUSALS_PER_SECOND_MAX) && left_out > 0,
-        "{told} {left_out}"
+        told > 0 && told <= most,
+        "{told} in {seconds} s, {left_out} left out"
     );
 }
 
