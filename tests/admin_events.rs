@@ -10,7 +10,7 @@ use fencegate::observe::events::{FOLLOWERS_MAX, KEPT_MAX, REFUSALS_PER_SECOND_MA
 use gate::{Ask, Conn, Gate, PATIENCE, Pki, Setup, Stub, ask, start_with};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 const EVENTS: &str = "/api/v1/events";
 
@@ -435,6 +435,10 @@ fn a_slow_reader_holds_nobody_up_and_is_told_what_it_missed() {
             seen += event.data["missed"].as_u64().unwrap_or(1);
         }
     });
+    // What it reads now may come in large pieces.
+    SockRef::from(&slow.conn.stream)
+        .set_recv_buffer_size(1 << 20)
+        .unwrap();
     slow.next_of("ownership");
     let (mut seen, mut missed) = (0, 0);
     while seen + missed < times as u64 {
