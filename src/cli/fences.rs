@@ -4,9 +4,9 @@
 mod client;
 mod plan;
 mod secure;
-mod table;
+pub(super) mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +18,7 @@ use self::client::{Client, Reply, encoded};
 use self::plan::Plan;
 use self::secure::Secure;
 use self::table::plain;
+use super::failed::{Failed, print};
 use crate::config::{Admin, read_secret};
 
 /// What is asked for, and where.
@@ -108,12 +109,6 @@ struct Target {
     /// Do it without asking. A reset asks always, a raise where it leaps by more than 1,000,000.
     #[arg(long)]
     yes: bool,
-}
-
-/// Why it was not done, and the exit code.
-pub(super) struct Failed {
-    code: u8,
-    message: String,
 }
 
 /// Does what was asked for.
@@ -312,27 +307,6 @@ impl Target {
     }
 }
 
-impl Failed {
-    fn now(message: impl Into<String>) -> Failed {
-        Failed {
-            code: super::FAILED,
-            message: message.into(),
-        }
-    }
-
-    fn wrong(message: impl Into<String>) -> Failed {
-        Failed {
-            code: super::WRONG,
-            message: message.into(),
-        }
-    }
-
-    fn tell(&self) -> ExitCode {
-        eprintln!("{}", self.message);
-        ExitCode::from(self.code)
-    }
-}
-
 /// Whether a person at the terminal says so. Without a terminal nobody does.
 fn is_confirmed() -> Result<bool, Failed> {
     let input = std::io::stdin();
@@ -345,16 +319,6 @@ fn is_confirmed() -> Result<bool, Failed> {
         .read_line(&mut line)
         .map_err(|error| Failed::now(format!("the terminal can't be read: {error}")))?;
     Ok(line.trim() == "yes")
-}
-
-/// To standard output; a reader that has gone is no failure.
-fn print(text: &str) -> Result<(), Failed> {
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failed::now(format!("standard output can't be written: {error}")))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn fences_of(page: &Reply) -> Result<&Vec<Value>, Failed> {

@@ -5,9 +5,11 @@ mod check;
 #[cfg(feature = "demo")]
 pub mod demo;
 mod explain;
+mod failed;
 mod fences;
 mod schema;
 mod serve;
+mod store;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ enum Verb {
     Schema,
     /// List, show, raise and reset the fences of a running gate.
     Fences(fences::Arguments),
+    /// Look at what the configured store holds, and move it to another one, while no gate runs on it.
+    Store(store::Arguments),
     /// Show a late write corrupting a store without the gate, and being refused with it.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
@@ -65,6 +69,7 @@ pub fn run() -> ExitCode {
         Verb::Fences(arguments) => fences::run(&arguments),
         Verb::Schema => schema::run(),
         Verb::Serve(arguments) => serve::run(&arguments.config),
+        Verb::Store(arguments) => store::run(&arguments),
         #[cfg(feature = "demo")]
         Verb::Demo(arguments) => demo::run(arguments),
         #[cfg(feature = "demo")]

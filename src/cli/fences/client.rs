@@ -13,8 +13,9 @@ use tokio::net::TcpStream;
 
 use super::secure::Secure;
 use super::table::plain;
-use super::{Failed, unclear};
+use super::unclear;
 use crate::base::{Buf, Secret};
+use crate::cli::failed::Failed;
 use crate::net::{ClientTls, Duplex, Stream};
 
 /// A client of one admin address.
