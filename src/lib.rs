@@ -13,6 +13,7 @@
 //! 2 config/ observe/   raw text → checked config with problems that carry line and column; metrics, events
 //! 1 fence/             pure: state and transitions of one resource, time passed in
 //!   rules/             pure: request → rule, resource names, tokens
+//!   owner/             pure: who may admit where several instances share a store
 //!   wire/              pure codecs
 //!   net/               one face for sockets, TLS and pipes; TLS's files
 //! 0 base/              tokens, reasons, clock, the shim for model-checked atomics
@@ -22,7 +23,7 @@
 //! durable · *fence* the state of one resource · *flight* an admitted request until it is settled · *commit
 //! point* the moment before its last byte goes out · *settled* answered, cut, or out of doubt · *in doubt* past
 //! the commit point and the answer lost · *raise* a mark going up · *drain* a raise waiting for older flights ·
-//! *ledger* where marks are durable.
+//! *ledger* where marks are durable · *owner* the instance that may admit.
 
 pub mod admin;
 pub mod base;
@@ -34,6 +35,7 @@ pub mod keeper;
 pub mod ledger;
 pub mod net;
 pub mod observe;
+pub mod owner;
 pub mod rules;
 pub mod server;
 pub mod upstream;

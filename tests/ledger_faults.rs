@@ -146,6 +146,7 @@ fn takes_orders() {
             Err(StoreError::Full(_)) => println!("> full"),
             Err(StoreError::Failed(_)) => println!("> failed"),
             Err(StoreError::Closed) => println!("> closed"),
+            Err(error @ (StoreError::Away(_) | StoreError::NotOwner)) => panic!("not of a file: {error}"),
         }
     }
 }

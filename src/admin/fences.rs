@@ -1,7 +1,5 @@
 //! Shows fences and the audit trail. Changes nothing. The ledger is read on a thread that may wait for a disk.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -154,7 +152,7 @@ async fn read<T: Send + 'static>(
     admin: &Admin,
     ask: impl FnOnce(&Keeper) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Problem> {
-    let keeper = Arc::clone(&admin.keeper);
+    let keeper = admin.keeper();
     match tokio::task::spawn_blocking(move || ask(&keeper)).await {
         Ok(answer) => answer.map_err(|error| Problem::unread(&error)),
         Err(error) => Err(Problem::new(

@@ -28,7 +28,7 @@ use self::guard::Guard;
 use self::problem::Problem;
 pub use self::serve::serve;
 use crate::base::Secret;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Seat};
 use crate::net::ServerTls;
 use crate::observe::{Levels, Metrics, TextFormat};
 
@@ -36,7 +36,7 @@ use crate::observe::{Levels, Metrics, TextFormat};
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The fences.
-    pub keeper: Arc<Keeper>,
+    pub seat: Arc<Seat>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
     /// Whether this instance takes writes.
@@ -47,6 +47,12 @@ pub struct Admin {
     pub token: Option<Secret>,
     /// The configuration that this process runs with.
     pub effective: Arc<Effective>,
+}
+
+impl Admin {
+    fn keeper(&self) -> Arc<Keeper> {
+        self.seat.keeper()
+    }
 }
 
 /// Whether this instance takes writes: from the moment that every listener is open until it is told to stop.
@@ -98,21 +104,23 @@ fn router(admin: Admin) -> Router {
 /// 200 as long as writes can be admitted. A store that fails keeps it so: equal tokens go on, and sending the
 /// clients elsewhere would not help. So does the wait after a crash, which only raises feel.
 async fn readyz(State(admin): State<Admin>) -> Response {
-    let ready = admin.ready.get();
+    let keeper = admin.keeper();
+    let owner = keeper.is_owner();
+    let ready = admin.ready.get() && owner;
     let status = if ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    let store = if admin.keeper.store_is_failing() {
+    let store = if keeper.store_is_failing() {
         "failing"
     } else {
         "ok"
     };
-    let left_ms = admin.keeper.hold_left().as_micros().div_ceil(1000);
+    let left_ms = keeper.hold_left().as_micros().div_ceil(1000);
     let body = serde_json::json!({
         "ready": ready,
-        "role": "active",
+        "role": if owner { "active" } else { "standby" },
         "store": store,
         "crash_wait_ms": u64::try_from(left_ms).unwrap_or(u64::MAX),
     });
@@ -120,11 +128,12 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    let keeper = admin.keeper();
     let levels = Levels {
-        in_flight: admin.keeper.in_flight(),
-        in_doubt: i64::try_from(admin.keeper.in_doubt()).unwrap_or(i64::MAX),
-        fences: i64::try_from(admin.keeper.fences()).unwrap_or(i64::MAX),
-        observed: i64::try_from(admin.keeper.observed()).unwrap_or(i64::MAX),
+        in_flight: keeper.in_flight(),
+        in_doubt: i64::try_from(keeper.in_doubt()).unwrap_or(i64::MAX),
+        fences: i64::try_from(keeper.fences()).unwrap_or(i64::MAX),
+        observed: i64::try_from(keeper.observed()).unwrap_or(i64::MAX),
     };
     let format = wanted(&headers);
     let kind = [(header::CONTENT_TYPE, format.content_type())];

@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::serve::Peer;
 use crate::base::{Reason, Token, TokenFormat};
 use crate::keeper::{FenceView, OperatorError, Reset};
+use crate::ledger::StoreError;
 
 /// `POST /api/v1/fences/raise`: as a request with this token would, drains, commits, then answers.
 pub(super) async fn raise(State(admin): State<Admin>, request: Request) -> Result<Json<Fence>, Problem> {
@@ -35,7 +36,8 @@ pub(super) async fn raise(State(admin): State<Admin>, request: Request) -> Resul
         .token
         .read(format)
         .map_err(|problem| problem.about(&resource))?;
-    let raising = admin.keeper.raise(&resource, token, format);
+    let keeper = admin.keeper();
+    let raising = keeper.raise(&resource, token, format);
     match tokio::time::timeout(patience, raising).await {
         Ok(Ok(())) => Ok(Json(after(&admin, resource, token, format).await)),
         Ok(Err(error)) => Err(refused(&error, &resource, format).with_token(format.show(token).to_string())),
@@ -74,7 +76,8 @@ pub(super) async fn reset(
         .map_err(|problem| problem.about(&resource))?;
     let was = known.unwrap_or(format);
     tracing::warn!(?resource, to = %format.show(token), ?reason, %peer, "an operator resets a fence");
-    let resetting = admin.keeper.reset(Reset {
+    let keeper = admin.keeper();
+    let resetting = keeper.reset(Reset {
         resource: resource.clone(),
         token,
         format,
@@ -158,6 +161,9 @@ fn refused(error: &OperatorError, resource: &str, format: TokenFormat) -> Proble
         OperatorError::ResetUnderWay => {
             Problem::new(StatusCode::CONFLICT, "reset-under-way", error.to_string())
         }
+        OperatorError::NotOwner | OperatorError::Store(StoreError::NotOwner) => {
+            Problem::later(Reason::NotOwner, error.to_string())
+        }
         OperatorError::Unstored | OperatorError::Store(_) => {
             Problem::later(Reason::StoreUnavailable, error.to_string())
         }
@@ -167,8 +173,9 @@ fn refused(error: &OperatorError, resource: &str, format: TokenFormat) -> Proble
 
 /// The operator waits no longer; what was asked for goes on.
 fn still_waits(admin: &Admin, resource: &str) -> Problem {
-    let left = admin.keeper.hold_left();
-    let problem = if admin.keeper.store_is_failing() {
+    let keeper = admin.keeper();
+    let left = keeper.hold_left();
+    let problem = if keeper.store_is_failing() {
         Problem::later(
             Reason::StoreUnavailable,
             "the store can't take the mark now; it is tried again by itself",

@@ -54,10 +54,13 @@ impl Problem {
 
     /// The store can't be read.
     pub(super) fn unread(error: &StoreError) -> Problem {
-        Problem::later(
-            Reason::StoreUnavailable,
-            format!("{error}; nothing was shown or changed"),
-        )
+        let reason = match error {
+            StoreError::NotOwner => Reason::NotOwner,
+            StoreError::Full(_) | StoreError::Failed(_) | StoreError::Away(_) | StoreError::Closed => {
+                Reason::StoreUnavailable
+            }
+        };
+        Problem::later(reason, format!("{error}; nothing was shown or changed"))
     }
 
     /// The resource that it is about.

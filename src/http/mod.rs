@@ -2,7 +2,7 @@
 //! `h2/`, and goes the same way.
 //!
 //! A request is one line down and one up, in [`client::Client::handle`]: match the rule → read the tokens →
-//! [`Keeper::quick`] or [`Keeper::admit`](crate::keeper::Keeper::admit) (compare, drain, make durable) → send,
+//! [`Keeper::quick`](crate::keeper::Keeper::quick) or [`Keeper::admit`](crate::keeper::Keeper::admit) (compare, drain, make durable) → send,
 //! holding back the last piece → [`Flight::commit`](crate::keeper::Flight::commit) → answer → settle.
 
 mod alarm;
@@ -29,7 +29,7 @@ use self::client::{Client, End, First};
 use crate::base::Buf;
 use crate::base::buf::BUF_MIN;
 use crate::config::{CommitPoint, Listener};
-use crate::keeper::{Keeper, Room};
+use crate::keeper::{Room, Seat};
 use crate::net::Duplex;
 use crate::observe::{Decisions, Metrics};
 use crate::rules::{Mode, Rule};
@@ -38,7 +38,7 @@ use crate::upstream::{Backend, Pool, Slots};
 /// One listener's gate: what all its connections share.
 #[derive(Debug)]
 pub struct Gate {
-    keeper: Arc<Keeper>,
+    seat: Arc<Seat>,
     metrics: Arc<Metrics>,
     listener: Listener,
     room: Room,
@@ -56,7 +56,7 @@ pub struct Gate {
 impl Gate {
     /// The gate of a listener.
     #[must_use]
-    pub fn new(listener: Listener, keeper: Arc<Keeper>, metrics: Arc<Metrics>) -> Arc<Gate> {
+    pub fn new(listener: Listener, seat: Arc<Seat>, metrics: Arc<Metrics>) -> Arc<Gate> {
         let decisions = |rule: &str, mode| {
             let mode = match mode {
                 Mode::Enforce => "enforce",
@@ -77,7 +77,7 @@ impl Gate {
             handshake_failures: metrics.tls.handshake_failures(&listener.name),
             closing: AtomicBool::new(false),
             told: Notify::new(),
-            keeper,
+            seat,
             metrics: Arc::clone(&metrics),
             listener,
         })
@@ -153,6 +153,11 @@ impl Core {
     /// Closes all idle connections.
     pub fn close(&self) {
         self.pool.close();
+    }
+
+    /// Resets all idle connections: this instance has ceased to be the owner.
+    pub fn reset(&self) {
+        self.pool.reset();
     }
 
     /// Room for a connection that has something to read.

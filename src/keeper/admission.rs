@@ -8,6 +8,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::flight::{Berth, Flight};
+use super::roll::Place;
 use super::slow::{self, SleeperId, Slow};
 use super::{Chores, Keeper};
 use crate::base::{Token, TokenFormat};
@@ -52,6 +53,8 @@ pub enum Refused {
     Overloaded,
     /// The ledger could not make the mark durable; it is tried again by itself.
     Unstored,
+    /// This instance does not own the fences. Nothing was raised, or what was is over with its tenure.
+    NotOwner,
 }
 
 /// An admitted request.
@@ -97,6 +100,9 @@ impl Keeper {
     /// The way of nearly every request: all its tokens are open. No lock, nothing awaited.
     #[must_use]
     pub fn quick<'k>(self: &'k Arc<Self>, asks: &[Ask<'_>], write: bool) -> Option<Flight<'k>> {
+        if !self.is_owner() {
+            return None;
+        }
         let mut berths = SmallVec::new();
         for ask in asks {
             let key = self.table.key(ask.name);
@@ -141,6 +147,7 @@ impl Keeper {
         waits.sort_by_key(|wait| wait.berth.key); // the one fixed order in which locks are taken
         Admission {
             keeper: self,
+            place: self.leased.then(|| self.roll.enter(self.roll.lapses())),
             asks,
             waits,
             room,
@@ -155,6 +162,8 @@ impl Keeper {
 #[derive(Debug)]
 pub struct Admission<'k, 'a> {
     keeper: &'k Arc<Keeper>,
+    /// Where ownership may lapse: wakes it when that happens.
+    place: Option<Place>,
     asks: &'a [Ask<'a>],
     waits: SmallVec<[Wait; 1]>,
     room: &'a Room,
@@ -175,6 +184,9 @@ impl<'k> Admission<'k, '_> {
     ///
     /// Pending means that the waker is registered with each of them.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Admitted<'k>, Refused>> {
+        if self.is_lapsed(cx) {
+            return Poll::Ready(Err(Refused::NotOwner));
+        }
         let may_wait = self.inside || self.room.enter();
         self.inside = may_wait;
         let (arrival, chores) = self.arrive(may_wait, cx.waker());
@@ -210,6 +222,14 @@ impl<'k> Admission<'k, '_> {
             Arrival::Overloaded => Poll::Ready(Err(Refused::Overloaded)),
             Arrival::Unstored => Poll::Ready(Err(Refused::Unstored)),
         }
+    }
+
+    fn is_lapsed(&mut self, cx: &mut Context<'_>) -> bool {
+        !self.keeper.is_owner()
+            || self
+                .place
+                .as_mut()
+                .is_some_and(|place| place.poll_lapsed(cx).is_ready())
     }
 
     /// Whether what it waits for is the ledger, and not older flights.

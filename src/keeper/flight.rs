@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::roll::Place;
 use super::slow::{self, SleeperId};
 use super::{Fence, Keeper};
 use crate::base::Token;
@@ -38,7 +39,10 @@ impl Berth {
 /// An admitted request that may be sent.
 #[derive(Debug)]
 pub struct Flight<'k> {
-    keeper: &'k Arc<Keeper>,
+    /// `None` where no fence binds it.
+    keeper: Option<&'k Arc<Keeper>>,
+    /// How often ownership had lapsed when it was admitted.
+    born: u64,
     berths: SmallVec<[Berth; 1]>,
     /// A read is admitted like a write but never held against a raise.
     write: bool,
@@ -73,7 +77,8 @@ impl<'k> Flight<'k> {
             keeper.in_flight.fetch_add(1, Ordering::AcqRel);
         }
         Flight {
-            keeper,
+            keeper: Some(keeper),
+            born: keeper.lapses(),
             berths,
             write,
             committed: false,
@@ -83,8 +88,15 @@ impl<'k> Flight<'k> {
 
     /// For a request that no rule binds to a fence: it commits freely and leaves no doubt.
     #[must_use]
-    pub fn unfenced(keeper: &'k Arc<Keeper>) -> Flight<'k> {
-        Flight::new(keeper, SmallVec::new(), false)
+    pub fn unfenced() -> Flight<'k> {
+        Flight {
+            keeper: None,
+            born: 0,
+            berths: SmallVec::new(),
+            write: false,
+            committed: false,
+            settle_after: Duration::MAX,
+        }
     }
 
     /// How long a doubt of this flight lasts, should it come to that (A4).
@@ -115,7 +127,7 @@ impl<'k> Flight<'k> {
         if self.berths.is_empty() || self.committed {
             return Ok(());
         }
-        if !self.keeper.ledger.owned() {
+        if !self.may_go_on() {
             return Err(Cut::NotOwner);
         }
         if !self.write {
@@ -129,6 +141,19 @@ impl<'k> Flight<'k> {
         }
         self.committed = true;
         Ok(())
+    }
+
+    /// Whether this instance owns the fences, and has been sure of it since the flight was admitted.
+    fn may_go_on(&self) -> bool {
+        let sure = |keeper: &Keeper| keeper.lapses() == self.born && keeper.is_owner();
+        self.keeper.is_none_or(|keeper| sure(keeper))
+    }
+
+    /// Where ownership may lapse, a place in the roll: it says when that has happened.
+    #[must_use]
+    pub fn enroll(&self) -> Option<Place> {
+        let keeper = self.keeper.filter(|keeper| keeper.leased)?;
+        (!self.berths.is_empty()).then(|| keeper.roll.enter(self.born))
     }
 
     /// The socket did not take the last byte: the flight is where it was before [`Flight::commit`].
@@ -151,9 +176,8 @@ impl<'k> Flight<'k> {
     /// Whether it could commit at this moment: the token is compared, nothing changes.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.berths
-            .iter()
-            .all(|berth| berth.fence.door.admits(berth.claim))
+        let admits = |berth: &Berth| berth.fence.door.admits(berth.claim);
+        self.berths.iter().all(admits) && self.may_go_on()
     }
 
     /// Registers with the fences, to be woken at once when one of them shuts.
@@ -170,6 +194,9 @@ impl<'k> Flight<'k> {
     /// Why this flight is cut, for its answer. [`Cut::Reset`] where nothing else explains it.
     #[must_use]
     pub fn cut(&self) -> Cut {
+        if !self.may_go_on() {
+            return Cut::NotOwner;
+        }
         let at = self
             .berths
             .iter()
@@ -197,38 +224,40 @@ impl<'k> Flight<'k> {
 
     /// Counts the first `n` berths out, and goes on for whoever waited for the last flight.
     fn release(&mut self, n: usize) {
+        let Some(keeper) = self.keeper else { return };
         for berth in &self.berths[..n] {
             if berth.fence.door.settle() {
-                self.keeper.advance(&berth.fence);
+                keeper.advance(&berth.fence);
             }
         }
     }
 
-    fn leave_doubt(&mut self) {
-        let now = self.keeper.clock.now();
+    fn leave_doubt(&mut self, keeper: &Arc<Keeper>) {
+        let now = keeper.clock.now();
         let until = now.plus(self.settle_after);
-        self.keeper.add_doubt(until);
+        keeper.add_doubt(until);
         for berth in &self.berths {
             let mut slot = berth.fence.slow.lock();
             let slow = slow::open(&mut slot, &berth.fence);
-            let effects = slow.core.doubt(&berth.fence.door, until, now, self.keeper.hold);
+            let effects = slow.core.doubt(&berth.fence.door, until, now, keeper.hold);
             let chores = slow.chores(effects);
             drop(slot);
-            self.keeper.carry_out(&berth.fence, chores);
+            keeper.carry_out(&berth.fence, chores);
         }
     }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
+        let Some(keeper) = self.keeper else { return };
         if std::mem::take(&mut self.committed) {
-            self.leave_doubt();
+            self.leave_doubt(keeper);
         }
         if self.write && !self.berths.is_empty() {
-            self.keeper.in_flight.fetch_sub(1, Ordering::AcqRel);
+            keeper.in_flight.fetch_sub(1, Ordering::AcqRel);
         }
         for berth in self.berths.drain(..) {
-            berth.leave(self.keeper);
+            berth.leave(keeper);
         }
     }
 }

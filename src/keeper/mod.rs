@@ -10,13 +10,15 @@ mod admission;
 mod flight;
 mod observed;
 mod operator;
+mod roll;
+mod seat;
 mod slow;
 mod timer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -26,11 +28,15 @@ pub use self::flight::{Cut, Flight, Watch};
 use self::observed::Observed;
 pub use self::observed::{OBSERVED_MAX, Sighting};
 pub use self::operator::{FenceView, OperatorError, Page, Reset};
+pub use self::roll::Place;
+use self::roll::Roll;
+pub use self::seat::Seat;
 use self::slow::Slow;
 use self::timer::Timer;
 use crate::base::clock::wall_ms;
 use crate::base::{Clock, Moment, Token};
 use crate::fence::{Effects, Entry, Key, Persist, Step, Table};
+use crate::ledger::vacant::Vacant;
 use crate::ledger::{Change, Ledger, Mark, StoreError};
 use crate::observe::Metrics;
 
@@ -41,6 +47,9 @@ type Fence = Arc<Entry<Slow>>;
 pub struct Keeper {
     table: Table<Slow>,
     ledger: Arc<dyn Ledger>,
+    /// Whether ownership may lapse: else nobody asks for it.
+    leased: bool,
+    roll: Roll,
     metrics: Arc<Metrics>,
     clock: Clock,
     /// The end of the wait after a crash; zero where there is none.
@@ -60,14 +69,29 @@ impl Keeper {
     /// the earlier run did not stop cleanly; zero where it did.
     #[must_use]
     pub fn new(marks: Marks, ledger: Arc<dyn Ledger>, metrics: Arc<Metrics>, hold: Duration) -> Arc<Keeper> {
+        Keeper::since(Instant::now(), marks, ledger, metrics, hold)
+    }
+
+    /// The same, where the wait counts from `begun`, which is past.
+    #[must_use]
+    pub fn since(
+        begun: Instant,
+        marks: Marks,
+        ledger: Arc<dyn Ledger>,
+        metrics: Arc<Metrics>,
+        hold: Duration,
+    ) -> Arc<Keeper> {
         let clock = Clock::new();
-        let hold = if hold.is_zero() {
+        let left = hold.saturating_sub(begun.elapsed());
+        let hold = if left.is_zero() {
             Moment::default()
         } else {
-            clock.now().plus(hold)
+            clock.now().plus(left)
         };
         let keeper = Arc::new(Keeper {
             table: marks.table,
+            leased: ledger.is_leased(),
+            roll: Roll::default(),
             ledger,
             metrics,
             clock,
@@ -80,6 +104,35 @@ impl Keeper {
         });
         Timer::start(&keeper);
         keeper
+    }
+
+    /// The keeper of an instance that stands by: it admits nothing that is fenced.
+    #[must_use]
+    pub fn vacant(metrics: Arc<Metrics>) -> Arc<Keeper> {
+        Keeper::new(Marks::default(), Arc::new(Vacant), metrics, Duration::ZERO)
+    }
+
+    /// Whether this instance may let fenced requests through at this moment.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        !self.leased || self.ledger.owned()
+    }
+
+    /// This instance is not sure any more that it is the owner: everything that is under way is over, whether it is
+    /// sure again later or not. What was past its commit point is in doubt.
+    pub fn lapse(&self) {
+        self.roll.call();
+    }
+
+    /// The tenure is over: nothing is done any more, not even what would come by itself.
+    fn retire(&self) {
+        self.lapse();
+        self.timer.stop();
+    }
+
+    /// How often ownership has lapsed; nobody counts where it can't.
+    fn lapses(&self) -> u64 {
+        if self.leased { self.roll.lapses() } else { 0 }
     }
 
     /// The clock that all moments of this keeper are on.

@@ -76,6 +76,9 @@ pub enum OperatorError {
     /// The store did not take the change yet; it is tried again by itself.
     #[error("the store can't take the change now; it is tried again by itself")]
     Unstored,
+    /// Another instance owns the fences, or nobody does.
+    #[error("this instance does not own the fences; ask the one that is active")]
+    NotOwner,
     /// The store can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -148,7 +151,7 @@ impl Keeper {
     /// Raises a fence as a request with this token would: drains, commits, then returns.
     ///
     /// # Errors
-    /// [`OperatorError::Stale`] and [`OperatorError::Unstored`].
+    /// [`OperatorError::Stale`], [`OperatorError::Unstored`] and [`OperatorError::NotOwner`].
     pub async fn raise(
         self: &Arc<Self>,
         resource: &str,
@@ -167,6 +170,7 @@ impl Keeper {
             Ok(_flight) => Ok(()),
             Err(Refused::Stale { highest, .. }) => Err(OperatorError::Stale { highest }),
             Err(Refused::Unstored) => Err(OperatorError::Unstored),
+            Err(Refused::NotOwner) => Err(OperatorError::NotOwner),
             Err(Refused::Missing { .. } | Refused::StepTooLarge { .. } | Refused::Overloaded) => {
                 unreachable!("it presents a token, may leap, and its room has a place")
             }
@@ -177,8 +181,12 @@ impl Keeper {
     /// its audit record, then returns the highest token seen before.
     ///
     /// # Errors
-    /// [`OperatorError::ResetUnderWay`].
+    /// [`OperatorError::ResetUnderWay`] and [`OperatorError::NotOwner`].
     pub async fn reset(self: &Arc<Self>, order: Reset) -> Result<Option<Token>, OperatorError> {
+        if !self.is_owner() {
+            return Err(OperatorError::NotOwner);
+        }
+        let mut place = self.roll.enter(self.lapses());
         let fence = self.table.get_or_bare(self.table.key(&order.resource));
         let (done, durable) = oneshot::channel();
         let (before, chores) = {
@@ -203,9 +211,12 @@ impl Keeper {
             (before, slow.chores(effects))
         };
         self.carry_out(&fence, chores);
-        match durable.await {
-            Ok(()) => Ok(before),
-            Err(_closed) => Err(OperatorError::Unstored),
+        tokio::select! {
+            done = durable => match done {
+                Ok(()) => Ok(before),
+                Err(_closed) => Err(OperatorError::Unstored),
+            },
+            () = poll_fn(|cx| place.poll_lapsed(cx)) => Err(OperatorError::NotOwner),
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod file;
 pub mod memory;
+pub mod vacant;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,6 +95,12 @@ pub enum StoreError {
     /// A write or an fsync failed; the store reads itself again before it takes anything more.
     #[error("the store failed: {0}")]
     Failed(String),
+    /// The store did not answer, or not in time.
+    #[error("the store can't be reached: {0}")]
+    Away(String),
+    /// Another instance owns the store, or nobody does.
+    #[error("this instance does not own the store")]
+    NotOwner,
     /// The ledger is closed.
     #[error("the store is closed")]
     Closed,
@@ -154,6 +161,11 @@ pub trait Ledger: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] where the store can't be read now.
     fn audit_trail(&self, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
+
+    /// Whether the store is owned by a lease, so that this instance may cease to own it. Never changes.
+    fn is_leased(&self) -> bool {
+        false
+    }
 
     /// Whether this instance may let fenced bytes through at this very moment: asked before each system call
     /// that could carry a last byte. Always true for a store that only one instance can have open.

@@ -24,7 +24,7 @@ use self::signals::Signals;
 use crate::admin::{self, Admin, Effective, Ready};
 use crate::config::{Config, Store};
 use crate::http::Gate;
-use crate::keeper::{Keeper, Marks};
+use crate::keeper::{Keeper, Marks, Seat};
 use crate::ledger::file::{FileLedger, OpenError};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Found, Ledger, StoreError};
@@ -103,7 +103,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
         );
     }
     let keeper = Keeper::new(marks, ledger, Arc::clone(&metrics), hold);
-    let outcome = operate(config, &keeper, metrics, &mut signals, settle_after).await;
+    let seat = Seat::new(Arc::clone(&keeper));
+    let outcome = operate(config, &seat, metrics, &mut signals, settle_after).await;
     let clean = keeper.is_settled();
     let closed = keeper.close(clean);
     outcome?;
@@ -163,7 +164,7 @@ fn open_store(
 /// Everything between the open store and the closed one.
 async fn operate(
     config: Config,
-    keeper: &Arc<Keeper>,
+    seat: &Arc<Seat>,
     metrics: Arc<Metrics>,
     signals: &mut Signals,
     settle_after: Duration,
@@ -180,7 +181,7 @@ async fn operate(
         })?;
         sockets.push((
             socket,
-            Gate::new(listener, Arc::clone(keeper), Arc::clone(&metrics)),
+            Gate::new(listener, Arc::clone(seat), Arc::clone(&metrics)),
         ));
     }
     let bind = config.admin.bind;
@@ -201,7 +202,7 @@ async fn operate(
     }
     let ready = Arc::new(Ready::default());
     let admin = Admin {
-        keeper: Arc::clone(keeper),
+        seat: Arc::clone(seat),
         metrics,
         ready: Arc::clone(&ready),
         tls: config.admin.tls,
@@ -212,7 +213,8 @@ async fn operate(
     let admin = tokio::spawn(admin::serve(admin_socket, admin, async {
         drop(admin_stopped.await)
     }));
-    let hold = tokio::spawn(end_hold(Arc::clone(keeper), settle_after));
+    let keeper = seat.keeper();
+    let hold = tokio::spawn(end_hold(Arc::clone(&keeper), settle_after));
     let certificates = tokio::spawn(certificates.watch());
     ready.set(true);
     tracing::info!(fences = keeper.fences(), admin = %bind, "ready");
@@ -229,7 +231,7 @@ async fn operate(
     cores.tell(|| Message::Close);
     let deadline = Instant::now() + shutdown_timeout;
     tokio::select! {
-        () = settle(keeper, &cores, deadline) => {}
+        () = settle(&keeper, &cores, deadline) => {}
         // A second signal: the process ends now, and the marker says so.
         () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
     }

@@ -177,6 +177,11 @@ impl Pool {
         old.into_iter().for_each(Conn::close);
     }
 
+    /// Resets all that are idle.
+    pub fn reset(&self) {
+        self.idle.lock().clear();
+    }
+
     /// Closes all that are idle.
     pub fn close(&self) {
         std::mem::take(&mut *self.idle.lock())

@@ -24,7 +24,7 @@ use super::{Core, Gate, Idle, linger};
 use crate::base::{Buf, ClientCert, Reason};
 use crate::config::Listener;
 use crate::fence::Claim;
-use crate::keeper::{Ask, Flight};
+use crate::keeper::{Ask, Flight, Keeper};
 use crate::net::Stream;
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
@@ -215,7 +215,8 @@ impl<'a> Client<'a> {
             Err(refusal) => return self.refuse(refusal).await,
         };
         let facts = plan.facts;
-        let mut flight = match self.admit(&mut plan).await {
+        let keeper = self.gate.seat.keeper();
+        let mut flight = match self.admit(&keeper, &mut plan).await {
             Ok(flight) => flight.settles_after(self.gate.listener.upstream.settle_after),
             Err(answer) => return self.refuse_plan(&plan, answer).await,
         };
@@ -367,18 +368,21 @@ impl<'a> Client<'a> {
     }
 
     /// Compares the tokens and waits where that is needed.
-    async fn admit(&mut self, plan: &mut Plan<'a>) -> Result<Flight<'a>, Answer> {
-        let keeper = &self.gate.keeper;
+    async fn admit<'k>(
+        &mut self,
+        keeper: &'k Arc<Keeper>,
+        plan: &mut Plan<'a>,
+    ) -> Result<Flight<'k>, Answer> {
         let decisions = self.gate.decisions(plan.rule);
         let rule = match (plan.bearing, plan.rule) {
             (Bearing::Fenced, Some(rule)) => rule,
             (Bearing::Observed(reason), _) => {
                 self.note_refusal(reason, plan.rule);
-                return Ok(Flight::unfenced(keeper));
+                return Ok(Flight::unfenced());
             }
             (Bearing::Free | Bearing::Fenced, _) => {
                 decisions.count(Decision::Passed);
-                return Ok(Flight::unfenced(keeper));
+                return Ok(Flight::unfenced());
             }
         };
         let until_fenced = rule.missing == Missing::PassUntilFenced;
@@ -398,7 +402,7 @@ impl<'a> Client<'a> {
         };
         if rule.mode == Mode::Observe {
             self.note_sighting(keeper.observe(&asks), rule);
-            return Ok(Flight::unfenced(keeper));
+            return Ok(Flight::unfenced());
         }
         if let Some(flight) = keeper.quick(&asks, plan.facts.write) {
             decisions.count(admitted);
@@ -445,7 +449,7 @@ impl<'a> Client<'a> {
     /// Where all are in use it waits for one. A raise comes first and cuts the uploads of older holders, so that
     /// those can't keep a new holder out by holding every connection; and since it has raised, it waits as long as
     /// it would for a drain.
-    async fn connect(&mut self, flight: &Flight<'a>, plan: &Plan<'a>) -> Result<Conn, Answer> {
+    async fn connect(&mut self, flight: &Flight<'_>, plan: &Plan<'a>) -> Result<Conn, Answer> {
         let patience = match plan.rule {
             Some(rule) if plan.raised => rule.drain_timeout,
             _ => self.gate.listener.upstream.connect_timeout,

@@ -39,6 +39,7 @@ impl<'a> Client<'a> {
                 self.name(&mut answer, 0);
                 answer
             }
+            Refused::NotOwner => not_owner(),
         }
     }
 
@@ -47,7 +48,7 @@ impl<'a> Client<'a> {
             Cut::Stale { index, highest } => self.stale_answer(index, highest),
             Cut::Fenced { index } => self.missing_answer(index),
             Cut::Reset => Answer::new(Reason::Draining, "an operator resets the mark of this resource"),
-            Cut::NotOwner => Answer::new(Reason::NotOwner, "this instance does not own the fences any more"),
+            Cut::NotOwner => not_owner(),
         }
     }
 
@@ -221,4 +222,11 @@ pub(super) fn judged_answer(refusal: &rules::Refusal<'_>, scratch: &Scratch) -> 
         answer.token = claim.token.map(|token| claim.format.show(token).to_string());
     }
     answer
+}
+
+fn not_owner() -> Answer {
+    Answer::new(
+        Reason::NotOwner,
+        "this instance does not own the fences: another one may",
+    )
 }

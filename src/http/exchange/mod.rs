@@ -19,7 +19,7 @@ use super::client::Side;
 use super::request::{Facts, Upload};
 use super::{Core, Gate};
 use crate::base::Reason;
-use crate::keeper::{Cut, Flight, Watch};
+use crate::keeper::{Cut, Flight, Place, Watch};
 use crate::upstream::Conn;
 use crate::wire::http1::{BodyReader, Framing};
 
@@ -71,7 +71,7 @@ pub enum Ended<'k> {
 /// A request under way.
 #[derive(Debug)]
 pub struct Exchange<'a, 'k> {
-    gate: &'k Gate,
+    gate: &'a Gate,
     core: &'a Core,
     side: &'a mut Side,
     facts: Facts,
@@ -83,6 +83,8 @@ pub struct Exchange<'a, 'k> {
     answer: Progress,
     /// Wakes this task when a fence of the flight shuts.
     watch: Option<Watch>,
+    /// Wakes this task when this instance ceases to be the owner.
+    place: Option<Place>,
     first_byte: bool,
     /// Nothing more is sent to the backend: it has answered, or does not take it.
     stop_sending: bool,
@@ -138,6 +140,10 @@ enum Progress {
 }
 
 /// What a step of the loop did.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack, and the end comes once"
+)]
 enum Step<'k> {
     Moved,
     Blocked,
@@ -151,7 +157,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
     /// An exchange about to begin; the outbox holds what has come of the request.
     #[must_use]
     pub fn new(
-        gate: &'k Gate,
+        gate: &'a Gate,
         core: &'a Core,
         side: &'a mut Side,
         facts: Facts,
@@ -172,6 +178,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
             conn: Some(conn),
             answer: Progress::Head { searched: 0 },
             watch: None,
+            place: None,
             stop_sending: false,
             client_gone: false,
             keep_client: facts.keep_alive,

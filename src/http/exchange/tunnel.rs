@@ -40,7 +40,7 @@ impl<'k> Exchange<'_, 'k> {
         let Some(mut conn) = self.conn.take() else {
             return Ended::Broken;
         };
-        let mut flight = Flight::unfenced(&self.gate.keeper);
+        let mut flight = Flight::unfenced();
         let mut ways = Ways {
             to_backend: Way::Open,
             to_client: Way::Open,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::answer::Answer;
 use super::{Ended, Exchange, Progress, RaiseWait, Step};
 use crate::base::Reason;
+use crate::keeper::Cut;
 use crate::wire::http1::Version;
 
 /// How long the gate waits for the backend's 100 before it gives its own, so that a client that insists goes on.
@@ -24,6 +25,7 @@ impl<'k> Exchange<'_, 'k> {
         match woken {
             Woken::Ready => None,
             Woken::Shut => self.shut(),
+            Woken::Disowned => Some(self.disowned()),
             Woken::Late => self.late(why),
         }
     }
@@ -32,6 +34,9 @@ impl<'k> Exchange<'_, 'k> {
     /// raise waits for its end.
     fn watch_if_needed(&mut self) {
         let Some(flight) = &self.flight else { return };
+        if self.place.is_none() {
+            self.place = flight.enroll();
+        }
         let waits = self.sent_at.is_none() || matches!(self.answer, Progress::Body { .. });
         if self.watch.is_none() && flight.is_fenced_write() && waits && self.raise_waits.is_none() {
             self.watch = Some(flight.watch());
@@ -43,6 +48,12 @@ impl<'k> Exchange<'_, 'k> {
             && watch.poll_shut(cx).is_ready()
         {
             return Poll::Ready(Woken::Shut);
+        }
+        if self.flight.is_some()
+            && let Some(place) = &mut self.place
+            && place.poll_lapsed(cx).is_ready()
+        {
+            return Poll::Ready(Woken::Disowned);
         }
         let mut ready = false;
         if self.wants_request() {
@@ -123,6 +134,17 @@ impl<'k> Exchange<'_, 'k> {
         }
     }
 
+    /// This instance is not the owner any more: the connection is reset with whatever it carries.
+    fn disowned(&mut self) -> Ended<'k> {
+        match &self.flight {
+            Some(flight) if !flight.is_committed() && flight.is_fenced_write() => self.cut(Cut::NotOwner),
+            _ => self.lose(
+                Reason::UpstreamFailed,
+                "this instance ceased to be the owner before the answer came",
+            ),
+        }
+    }
+
     fn late(&mut self, why: Late) -> Option<Ended<'k>> {
         match why {
             Late::Continue => {
@@ -165,6 +187,7 @@ impl<'k> Exchange<'_, 'k> {
 enum Woken {
     Ready,
     Shut,
+    Disowned,
     Late,
 }
 
