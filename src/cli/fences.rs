@@ -1,7 +1,7 @@
 //! `fencegate fences`: looks at the fences of a running gate and changes them, by its admin address. It opens no
 //! store. Lowering is asked for twice, and so is what looks like a slip: a name never seen, a leap of the mark.
 
-mod client;
+pub(super) mod client;
 mod plan;
 mod secure;
 pub(super) mod table;
@@ -26,6 +26,16 @@ use crate::config::{Admin, read_secret};
 pub(super) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
+    #[command(flatten)]
+    asked: Asked,
+    /// Print the answer as it came.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// Which admin address is asked, and how.
+#[derive(clap::Args)]
+pub(super) struct Asked {
     /// The admin address of the running gate, as HOST:PORT or https://HOST:PORT [default: 127.0.0.1:9901].
     #[arg(
         long,
@@ -43,9 +53,6 @@ pub(super) struct Arguments {
     token_file: Option<PathBuf>,
     #[command(flatten)]
     secure: Secure,
-    /// Print the answer as it came.
-    #[arg(long, global = true)]
-    json: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -113,22 +120,9 @@ struct Target {
 
 /// Does what was asked for.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let (address, configured) = match (&arguments.admin, &arguments.config) {
-        (Some(address), _) => (address.clone(), None),
-        (None, Some(path)) => match super::load(path) {
-            Ok((config, _warnings)) => (reachable(&config.admin), config.admin.token),
-            Err(code) => return code,
-        },
-        (None, None) => (ADMIN.into(), None),
-    };
-    let token = match arguments.token_file.as_deref().map(read_secret) {
-        Some(Ok(token)) => Some(token),
-        Some(Err(wrong)) => return Failed::wrong(format!("--token-file: {wrong}")).tell(),
-        None => configured,
-    };
-    let client = match Client::new(&address, &arguments.secure, token) {
+    let client = match arguments.asked.client() {
         Ok(client) => client,
-        Err(failed) => return failed.tell(),
+        Err(code) => return code,
     };
     let session = Session {
         client,
@@ -137,6 +131,26 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match session.execute(&arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => failed.tell(),
+    }
+}
+
+impl Asked {
+    /// A client of it, or what was said of why there is none.
+    pub(super) fn client(&self) -> Result<Client, ExitCode> {
+        let (address, configured) = match (&self.admin, &self.config) {
+            (Some(address), _) => (address.clone(), None),
+            (None, Some(path)) => {
+                let (config, _warnings) = super::load(path)?;
+                (reachable(&config.admin), config.admin.token)
+            }
+            (None, None) => (ADMIN.into(), None),
+        };
+        let token = match self.token_file.as_deref().map(read_secret) {
+            Some(Ok(token)) => Some(token),
+            Some(Err(wrong)) => return Err(Failed::wrong(format!("--token-file: {wrong}")).tell()),
+            None => configured,
+        };
+        Client::new(&address, &self.secure, token).map_err(|failed| failed.tell())
     }
 }
 

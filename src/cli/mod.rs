@@ -7,6 +7,7 @@ pub mod demo;
 mod explain;
 mod failed;
 mod fences;
+mod health;
 mod schema;
 mod serve;
 mod store;
@@ -38,6 +39,8 @@ enum Verb {
     Schema,
     /// List, show, raise and reset the fences of a running gate.
     Fences(fences::Arguments),
+    /// Say whether a running gate is alive.
+    Health(health::Arguments),
     /// Look at what the configured store holds, and move it to another one, while no gate runs on it.
     Store(store::Arguments),
     /// Show a late write corrupting a store without the gate, and being refused with it.
@@ -67,6 +70,7 @@ pub fn run() -> ExitCode {
         Verb::Check(arguments) => check::run(&arguments.config),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Fences(arguments) => fences::run(&arguments),
+        Verb::Health(arguments) => health::run(&arguments),
         Verb::Schema => schema::run(),
         Verb::Serve(arguments) => serve::run(&arguments.config),
         Verb::Store(arguments) => store::run(&arguments),
