@@ -29,7 +29,7 @@ listeners:
 fn judge(c: &mut Criterion) {
     let (config, _warnings) =
         config::parse("bench.yaml", CONFIG, &|_| None).expect("the text above is valid");
-    let rules = &config.listeners[0].rules;
+    let rules = &config.listeners[0].http().unwrap().rules;
     let field = |name, value: &'static str| Header {
         name,
         value: value.as_bytes(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use fencegate::config::{self, CommitPoint, Config, LogFormat, LogLevel, Problem, Store};
+use fencegate::config::{self, CommitPoint, Config, HttpListener, LogFormat, LogLevel, Problem, Store};
 use fencegate::rules::{Action, Carrier, Missing, Mode, Paths, Policy, Reads};
 
 const SMALL: &str = r#"version: 1
@@ -71,6 +71,11 @@ fn shown(output: &Output) -> (Option<i32>, String, String) {
 fn parse(text: &str) -> Result<(Config, Vec<Problem>), Vec<String>> {
     let environment = |name: &str| (name == "HOST").then(|| "store.test".to_string());
     config::parse("f", text, &environment).map_err(|p| p.0.iter().map(ToString::to_string).collect())
+}
+
+/// The first listener, which speaks HTTP.
+fn http(config: &Config) -> &HttpListener {
+    config.listeners[0].http().unwrap()
 }
 
 fn problems(text: &str) -> Vec<String> {
@@ -334,7 +339,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
         "commit_point: frist_byte",
         "did you mean \"first_byte\"?",
     );
-    is_refused("kind: file", "kind: sqlite", "it is one of file, memory");
+    is_refused("kind: file", "kind: sqlite", "it is one of file, etcd, memory");
     is_refused(
         "\"/{bucket}/{*key}\"",
         "\"{bucket}/{*key}\"",
@@ -351,18 +356,26 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() {
-    for (from, to) in [
-        ("kind: file, path: ./data", "kind: etcd"),
-        (
-            "kind: file, path: ./data",
-            "endpoints: [\"http://127.0.0.1:2379\"]",
-        ),
-        ("protocol: http", "protocol: redis"),
-    ] {
+    for (from, to) in [("protocol: http", "protocol: redis")] {
         let found = problems(&small(from, to));
         assert_eq!(found.len(), 1, "{to}: {found:#?}");
         assert!(found[0].contains("not supported yet"), "{to}: {}", found[0]);
     }
+}
+
+#[test]
+fn a_key_of_another_protocol_is_refused_with_its_protocol() {
+    is_refused(
+        "header: Fencing-Token",
+        "header: Fencing-Token, connection: true",
+        "unknown key \"listeners[0].rules[0].token.connection\"; it is for protocol: redis, which is not supported yet",
+    );
+    is_refused("protocol: http", "protocol: htp", "did you mean \"http\"?");
+    is_refused(
+        "protocol: http",
+        "protocol: [http]",
+        "listeners[0].protocol must be one of",
+    );
 }
 
 #[test]
@@ -372,7 +385,7 @@ fn a_token_comes_from_one_place_in_one_form() {
         "header: [User-Agent, X-Epoch], pattern: 'app/fencing-token\\.(\\d+)'",
     ))
     .unwrap();
-    let source = &config.listeners[0].rules.rules[0].fences[0].token;
+    let source = &http(&config).rules.rules[0].fences[0].token;
     assert_eq!(
         source.carrier,
         Carrier::Header(["User-Agent".into(), "X-Epoch".into()].into())
@@ -387,10 +400,7 @@ fn a_token_comes_from_one_place_in_one_form() {
         ("header: [T]", Carrier::Header(["T".into()].into())),
     ] {
         let (config, _) = parse(&small("header: Fencing-Token", text)).unwrap();
-        assert_eq!(
-            config.listeners[0].rules.rules[0].fences[0].token.carrier,
-            carrier
-        );
+        assert_eq!(http(&config).rules.rules[0].fences[0].token.carrier, carrier);
     }
     for (to, words) in [
         ("header: A, query: t", "query stands beside header"),
@@ -440,7 +450,7 @@ fn a_rule_may_ask_for_hosts_header_fields_and_query_fields() {
         assert!(parse(&with(more)).is_ok(), "{more}");
     }
     let (config, _) = parse(&with("host: a.test, headers: { A: b }, query: { c: d }")).unwrap();
-    let conditions = config.listeners[0].rules.rules[0].conditions.as_ref().unwrap();
+    let conditions = http(&config).rules.rules[0].conditions.as_ref().unwrap();
     assert_eq!(conditions.hosts[0].as_str(), "a.test");
     assert_eq!(&*conditions.headers[0].0, "A");
     assert_eq!(conditions.query[0].1.as_str(), "d");
@@ -486,7 +496,7 @@ fn a_rule_may_ask_for_hosts_header_fields_and_query_fields() {
 fn a_rule_that_denies_compares_nothing() {
     let fences = "        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
     let (config, _) = parse(&small(fences, "        action: deny\n")).unwrap();
-    assert_eq!(config.listeners[0].rules.rules[0].action, Action::Deny);
+    assert_eq!(http(&config).rules.rules[0].action, Action::Deny);
     let both = problems(&small(fences, &format!("        action: deny\n{fences}")));
     assert!(
         both.len() == 1 && both[0].contains("rules[0].resource says nothing beside action: deny"),
@@ -505,7 +515,7 @@ fn a_fence_may_be_named_by_the_path_in_a_field() {
         small(from, &to)
     };
     let (config, _) = parse(&with("{ header: Destination }")).unwrap();
-    let fence = &config.listeners[0].rules.rules[0].fences[0];
+    let fence = &http(&config).rules.rules[0].fences[0];
     assert_eq!(fence.path_from.as_deref(), Some("Destination"));
     for (path_from, words) in [
         ("{ header: Host }", "can hold a path"),
@@ -564,7 +574,7 @@ fn a_warning_says_that_upgraded_connections_are_not_fenced() {
 
 #[test]
 fn paths_are_strict_unless_the_listener_says_otherwise() {
-    let paths = |text: &str| parse(text).unwrap().0.listeners[0].rules.paths;
+    let paths = |text: &str| http(&parse(text).unwrap().0).rules.paths;
     assert_eq!(paths(SMALL), Paths::Strict);
     assert_eq!(paths(&small("protocol: http", "paths: lenient")), Paths::Lenient);
     is_refused("protocol: http", "paths: loose", "it is one of strict, lenient");
@@ -598,7 +608,7 @@ fn anchors_are_allowed_within_bounds() {
         .replace("token: { header: Fencing-Token }", "token: *t");
     let (config, _) = parse(&text).unwrap();
     assert_eq!(
-        config.listeners[0].rules.rules[0].fences[0].token.carrier,
+        http(&config).rules.rules[0].fences[0].token.carrier,
         Carrier::Header(["Fencing-Token".into()].into())
     );
 
@@ -625,7 +635,7 @@ fn anchors_are_allowed_within_bounds() {
 #[test]
 fn variables_are_put_into_values_and_nowhere_else() {
     let (config, _) = parse(&small("http://127.0.0.1:9000", "http://${HOST}:${PORT:-9000}")).unwrap();
-    let upstream = &config.listeners[0].upstream;
+    let upstream = config.listeners[0].upstream();
     assert_eq!(upstream.to_string(), "http://store.test:9000");
     let (config, _) = parse(&small("./data", "\"./$${HOST}\"")).unwrap();
     assert_eq!(
@@ -705,7 +715,7 @@ fn a_rule_has_fences_or_one_resource_and_not_both() {
     let single = "        resource: \"bucket/{bucket}\"\n        token: { header: Fencing-Token }\n";
     let fences = "        fences:\n          - { resource: controller, token: { header: A } }\n          - { resource: \"p/{bucket}\", token: { header: B, format: pair } }\n";
     let (config, _) = parse(&small(single, fences)).unwrap();
-    assert_eq!(config.listeners[0].rules.rules[0].fences.len(), 2);
+    assert_eq!(http(&config).rules.rules[0].fences.len(), 2);
     let both = problems(&small(single, &format!("{single}{fences}")));
     assert!(
         both.len() == 1 && both[0].contains("stands beside fences"),
@@ -737,15 +747,15 @@ fn what_is_left_out_has_its_default() {
         (LogFormat::Text, LogLevel::Info)
     );
     assert_eq!(config.shutdown_timeout, Duration::from_secs(30));
-    let listener = &config.listeners[0];
+    let listener = http(&config);
     assert_eq!(
         listener.upstream.settle_after,
         Duration::from_secs(7),
         "settle_after is response_timeout"
     );
     assert_eq!(listener.upstream.connect_timeout, Duration::from_secs(2));
-    assert_eq!(listener.upstream.in_doubt_statuses, [502, 504]);
-    assert_eq!(listener.upstream.commit_point, CommitPoint::LastByte);
+    assert_eq!(listener.in_doubt_statuses, [502, 504]);
+    assert_eq!(listener.commit_point, CommitPoint::LastByte);
     assert_eq!(listener.upstream.max_connections, 1024);
     assert_eq!(
         (listener.limits.max_header_bytes, listener.limits.max_waiting),
@@ -1148,7 +1158,7 @@ fn allow_takes_networks_and_says_which_one_was_meant() {
         )
     };
     let (config, _) = parse(&with("{ cidr: [10.0.0.0/8, \"::1\", 192.168.1.7] }")).unwrap();
-    let allow = config.listeners[0].rules.rules[0].allow.clone().unwrap();
+    let allow = http(&config).rules.rules[0].allow.clone().unwrap();
     let nets: Vec<String> = allow.cidr.iter().map(ToString::to_string).collect();
     assert_eq!(nets, ["10.0.0.0/8", "::1/128", "192.168.1.7/32"]);
     for (allow, words) in [
@@ -1180,7 +1190,7 @@ fn max_step_is_for_integers() {
         "header: Fencing-Token, max_step: 1000",
     ))
     .unwrap();
-    assert_eq!(config.listeners[0].rules.rules[0].fences[0].max_step, Some(1000));
+    assert_eq!(http(&config).rules.rules[0].fences[0].max_step, Some(1000));
     for (token, words) in [
         ("max_step: 0", "from 1"),
         ("max_step: 1e6", "from 1"),
@@ -1262,4 +1272,88 @@ fn explain_asks_whether_this_client_may_present_tokens() {
         "{}",
         said("10.1.2.3")
     );
+}
+
+// ---- marks in etcd
+
+/// `store` as it stands in `small`, in its place.
+fn store(text: &str) -> String {
+    small("kind: file, path: ./data", text)
+}
+
+#[test]
+fn a_store_in_etcd_has_defaults_that_say_how_long_a_failed_owner_costs() {
+    let text = store(r#"kind: etcd, endpoints: ["http://127.0.0.1:2379", "http://[::1]:2380/"]"#);
+    let (config, _) = parse(&text).unwrap();
+    let fencegate::config::Store::Etcd(etcd) = config.store else {
+        panic!("{:?}", config.store);
+    };
+    assert_eq!(etcd.endpoints, ["http://127.0.0.1:2379", "http://[::1]:2380"]);
+    assert_eq!(etcd.prefix, "/fencegate/default/");
+    assert_eq!(etcd.owner_ttl, Duration::from_secs(30));
+    assert_eq!((etcd.user, etcd.tls.ca_file), (None, None));
+}
+
+#[test]
+fn what_is_wrong_with_a_store_in_etcd_is_told_with_what_would_be_right() {
+    let member = r#"kind: etcd, endpoints: ["http://127.0.0.1:2379"]"#;
+    for (text, says) in [
+        ("kind: etcd", "store.endpoints is missing"),
+        ("kind: etcd, endpoints: []", "is an empty list"),
+        (
+            r#"kind: etcd, endpoints: ["127.0.0.1:2379"]"#,
+            "as http://HOST:PORT",
+        ),
+        (r#"kind: etcd, endpoints: ["http://etcd"]"#, "has no port"),
+        (
+            r#"kind: etcd, endpoints: ["unix:/run/etcd"]"#,
+            "not the URL of a member",
+        ),
+        (
+            r#"kind: etcd, endpoints: ["http://a:2379", "https://b:2379"]"#,
+            "all are https://",
+        ),
+        (
+            r#"kind: etcd, endpoints: ["http://a:2379", "http://a:2379/"]"#,
+            "stands there twice",
+        ),
+        (&format!("{member}, path: ./data"), "store.path is for kind: file"),
+        (
+            &format!("{member}, prefix: fencegate"),
+            "starts and ends with a slash",
+        ),
+        (&format!("{member}, owner_ttl: 1500ms"), "whole seconds"),
+        (&format!("{member}, owner_ttl: 1s"), "2 to 3600"),
+        (
+            &format!("{member}, username: gate"),
+            "needs password_file beside it",
+        ),
+        (
+            &format!("{member}, password: secret-of-the-gate"),
+            "needs username beside it",
+        ),
+        (
+            &format!("{member}, username: a, password: b, password_file: c"),
+            "keep one",
+        ),
+        (
+            &format!("{member}, tls: {{ ca_file: /nowhere }}"),
+            "can't be read",
+        ),
+        (
+            &format!("{member}, tls: {{ server_name: etcd }}"),
+            "is for endpoints with https://",
+        ),
+        (
+            "kind: file, endpoints: [\"http://127.0.0.1:2379\"]",
+            "store.endpoints is for kind: etcd",
+        ),
+        ("kind: memory, prefix: /a/", "store.prefix is for kind: etcd"),
+    ] {
+        let found = problems(&store(text));
+        assert!(
+            found.iter().any(|problem| problem.contains(says)),
+            "{text}: {found:#?}"
+        );
+    }
 }

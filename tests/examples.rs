@@ -36,7 +36,7 @@ fn ask(config: &Config, line: &str) -> String {
         fields: &fields,
         from: Sender::at(std::net::Ipv4Addr::LOCALHOST.into()),
     };
-    let rules = &config.listeners[0].rules;
+    let rules = &config.listeners[0].http().unwrap().rules;
     let mut scratch = Scratch::default();
     let named = |rule: Option<&fencegate::rules::Rule>| rule.map_or("-".to_string(), |r| r.name.to_string());
     match rules.judge(&request, &mut scratch) {
@@ -211,7 +211,11 @@ fn the_steps_of_an_adoption_name_the_same_resources_and_get_stricter() {
         ),
     ] {
         let config = example(name);
-        assert_eq!(config.listeners[0].rules.rules[0].mode, mode, "{name}");
+        assert_eq!(
+            config.listeners[0].http().unwrap().rules.rules[0].mode,
+            mode,
+            "{name}"
+        );
         assert_all(
             &config,
             &[

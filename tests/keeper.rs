@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fencegate::base::{Token, TokenFormat};
 use fencegate::fence::Claim;
-use fencegate::keeper::{Admitted, Ask, Flight, Keeper, Marks, Refused, Room};
+use fencegate::keeper::{Admitted, Ask, Cut, Flight, Keeper, Marks, Refused, Room, Seat};
 use fencegate::ledger::{AuditEntry, Change, Done, Ledger, Mark, StoreError};
 use fencegate::observe::Metrics;
 
@@ -424,3 +424,139 @@ fn a_request_that_leaves_late_takes_nobody_elses_place() {
         "the upload of 1 is told at once"
     );
 }
+
+/// A ledger that is owned by a lease for as long as the test says so.
+struct Leased {
+    inner: Slow,
+    owned: Arc<AtomicBool>,
+}
+
+impl Ledger for Leased {
+    fn submit(&self, change: Change, done: Done) {
+        self.inner.submit(change, done);
+    }
+
+    fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, Mark)>, StoreError> {
+        self.inner.scan(prefix, after, limit)
+    }
+
+    fn audit_trail(&self, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.inner.audit_trail(limit)
+    }
+
+    fn is_leased(&self) -> bool {
+        true
+    }
+
+    fn owned(&self) -> bool {
+        self.owned.load(Ordering::SeqCst)
+    }
+
+    fn hold_is_over(&self, settle_after: Duration) -> Result<(), StoreError> {
+        self.inner.hold_is_over(settle_after)
+    }
+
+    fn close(&self, clean: bool) -> Result<(), StoreError> {
+        self.inner.close(clean)
+    }
+}
+
+fn leased() -> (Arc<Keeper>, Arc<AtomicBool>) {
+    let owned = Arc::new(AtomicBool::new(true));
+    let ledger = Leased {
+        inner: Slow::new(1_000_000),
+        owned: Arc::clone(&owned),
+    };
+    let metrics = Arc::new(Metrics::new());
+    let keeper = Keeper::new(Marks::default(), Arc::new(ledger), metrics, Duration::ZERO);
+    (keeper, owned)
+}
+
+fn orders(token: u128) -> [Ask<'static>; 1] {
+    [Ask {
+        name: "orders",
+        claim: Claim::Token(Token(token)),
+        format: TokenFormat::Integer,
+        max_step: None,
+    }]
+}
+
+#[test]
+fn without_ownership_nothing_is_admitted_and_nothing_raised() {
+    let (keeper, owned) = leased();
+    let room = Room::new(8);
+    assert!(matches!(wait(&keeper, &orders(1), &room, SOON), Some(Ok(_))));
+    owned.store(false, Ordering::SeqCst);
+    assert!(keeper.quick(&orders(1), true).is_none());
+    let refused = wait(&keeper, &orders(2), &room, SOON);
+    assert!(matches!(refused, Some(Err(Refused::NotOwner))), "{refused:?}");
+    owned.store(true, Ordering::SeqCst);
+    assert!(keeper.quick(&orders(1), true).is_some(), "2 has raised nothing");
+}
+
+#[test]
+fn what_began_before_a_lapse_is_over_with_it_although_the_ownership_is_regained() {
+    let (keeper, owned) = leased();
+    let room = Room::new(8);
+    assert!(matches!(wait(&keeper, &orders(1), &room, SOON), Some(Ok(_))));
+    let mut upload = keeper.quick(&orders(1), true).unwrap();
+    let mut sent = keeper
+        .quick(&orders(1), true)
+        .unwrap()
+        .settles_after(SETTLE_AFTER);
+    sent.commit().unwrap();
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut place = upload.enroll().expect("the store is leased");
+    assert!(place.poll_lapsed(&mut Context::from_waker(&waker)).is_pending());
+    let asks = orders(2);
+    let mut raise = keeper.admit(&asks, &room, true);
+    assert!(
+        raise.poll(&mut Context::from_waker(&waker)).is_pending(),
+        "one is in flight"
+    );
+
+    owned.store(false, Ordering::SeqCst);
+    keeper.lapse();
+    assert!(bell.0.load(Ordering::SeqCst) >= 2, "both are woken");
+    owned.store(true, Ordering::SeqCst);
+    assert!(place.poll_lapsed(&mut Context::from_waker(&waker)).is_ready());
+    assert_eq!(upload.commit(), Err(Cut::NotOwner));
+    assert_eq!(upload.cut(), Cut::NotOwner);
+    assert!(!upload.is_current());
+    let over = raise.poll(&mut Context::from_waker(&waker));
+    assert!(matches!(over, Poll::Ready(Err(Refused::NotOwner))), "{over:?}");
+    drop((upload, raise));
+    sent.lose(); // as its connection is reset
+    assert_eq!(keeper.in_doubt(), 1);
+    let raised = wait(&keeper, &orders(3), &room, SOON);
+    let Some(Ok(Admitted { mut flight, .. })) = raised else {
+        panic!("{raised:?}")
+    };
+    flight.commit().expect("what begins after the lapse goes on");
+    flight.settle();
+}
+
+#[test]
+fn a_keeper_that_has_left_its_seat_lets_nothing_through() {
+    let (keeper, _owned) = leased();
+    let seat = Seat::new(Arc::clone(&keeper));
+    let room = Room::new(8);
+    assert!(matches!(wait(&keeper, &orders(1), &room, SOON), Some(Ok(_))));
+    let mut upload = keeper.quick(&orders(1), true).unwrap();
+    seat.pass_to(Keeper::vacant(Arc::new(Metrics::new())));
+    assert_eq!(upload.commit(), Err(Cut::NotOwner));
+    let vacant = seat.keeper();
+    assert!(!vacant.is_owner() && vacant.quick(&orders(1), true).is_none());
+    assert!(matches!(
+        wait(&vacant, &orders(1), &room, SOON),
+        Some(Err(Refused::NotOwner))
+    ));
+}
+
+const SOON: Duration = Duration::from_secs(5);

@@ -59,9 +59,8 @@ fn what_is_wrong_or_not_built_does_not_fit() {
     for (from, to) in [
         ("version: 1", "version: 2"),
         ("version: 1\n", ""),
-        ("memory", "etcd"),
         ("memory", "disk"),
-        ("kind: memory", "kind: memory, endpoints: [a]"),
+        ("kind: memory", "kind: memory, endpoints: a"),
         ("settle_after: 3s", "settle_after: 3"),
         ("settle_after: 3s", "settle_after: soon"),
         ("settle_after: 3s", "settle_afterr: 3s"),

@@ -1,17 +1,16 @@
 //! The configuration that the process runs with, defaults filled in, under the names of the configuration file.
 //! No secret is shown: of one it says only that there is one, of keys only where their files are.
 
+mod http;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::base::{Secret, TokenFormat};
-use crate::config::{Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, Store, Upstream};
+use crate::config::{Admin, Config, EtcdStore, EtcdTls, Listener, Log, LogFormat, Password, Store, Upstream};
 use crate::net::{ClientFiles, ClientTls, ServerFiles, ServerTls};
-use crate::rules::{
-    Action, Allow, Carrier, CertPattern, Conditions, FenceRule, Kinds, Missing, Mode, Paths, Policy, Reads,
-    Rule, RuleSet, TokenSource, Unmatched, ValuePattern,
-};
+use crate::rules::{Allow, CertPattern, Kinds};
 
 /// What the admin address tells of the configuration.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ impl Effective {
     pub fn of(config: &Config) -> Effective {
         Effective {
             json: whole(config),
-            kinds: Kinds::of(config.listeners.iter().map(|listener| &*listener.rules)),
+            kinds: Kinds::of(config.fences()),
             format: agreed_format(config),
         }
     }
@@ -52,8 +51,7 @@ impl Effective {
 }
 
 fn agreed_format(config: &Config) -> Option<TokenFormat> {
-    let rules = config.listeners.iter().flat_map(|listener| &listener.rules.rules);
-    let mut formats = rules.flat_map(|rule| &rule.fences).map(|fence| fence.format);
+    let mut formats = config.fences().map(|fence| fence.format);
     let first = formats.next()?;
     formats.all(|other| other == first).then_some(first)
 }
@@ -70,6 +68,7 @@ fn whole(config: &Config) -> Value {
     } = config;
     let store = match store {
         Store::File { path } => json!({ "kind": "file", "path": path.to_string_lossy() }),
+        Store::Etcd(store) => etcd(store),
         Store::Memory => json!({ "kind": "memory" }),
     };
     let format = match format {
@@ -90,72 +89,55 @@ fn whole(config: &Config) -> Value {
     })
 }
 
-fn listener(listener: &Listener) -> Value {
-    let Listener {
-        name,
-        bind,
+fn etcd(store: &EtcdStore) -> Value {
+    let EtcdStore {
+        endpoints,
+        prefix,
+        owner_ttl,
+        user,
         tls,
-        upstream: backend,
-        limits: bounds,
-        upgrades,
-        errors,
-        forwarded,
-        rules,
-    } = listener;
-    let RuleSet {
-        rules,
-        safe_methods,
-        paths,
-        unmatched: Unmatched { reads, writes },
-    } = &**rules;
-    let errors = match errors {
-        Errors::Problem => "problem",
-        Errors::S3 => "s3",
-    };
-    let paths = match paths {
-        Paths::Strict => "strict",
-        Paths::Lenient => "lenient",
-    };
+    } = store;
+    let EtcdTls {
+        ca_file,
+        pair,
+        server_name,
+    } = tls;
+    let (cert_file, key_file) = pair.as_ref().map(|(cert, key)| (cert, key)).unzip();
     json!({
-        "name": &**name,
-        "bind": bind,
-        "protocol": "http",
-        "paths": paths,
-        "tls": tls.as_ref().map(|tls| server_tls(tls)),
-        "upstream": upstream(backend),
-        "limits": limits(*bounds),
-        "upgrades": if *upgrades { "pass" } else { "refuse" },
-        "errors": errors,
-        "forwarded": forwarded,
-        "safe_methods": safe_methods,
-        "unmatched": { "reads": policy(*reads), "writes": policy(*writes) },
-        "rules": rules.iter().map(rule).collect::<Vec<_>>(),
+        "kind": "etcd",
+        "endpoints": endpoints,
+        "prefix": prefix,
+        "owner_ttl": duration(*owner_ttl),
+        "username": user.as_ref().map(|user| &user.name),
+        "password": user.as_ref().map(|user| match &user.password {
+            Password::Given(secret) => json!(redacted(secret)),
+            Password::File(path) => json!({ "file": path }),
+        }),
+        "tls": { "ca_file": ca_file, "cert_file": cert_file, "key_file": key_file, "server_name": server_name },
     })
 }
 
+fn listener(listener: &Listener) -> Value {
+    match listener {
+        Listener::Http(listener) => http::listener(listener),
+    }
+}
+
+/// The keys of an upstream that all protocols have.
 fn upstream(upstream: &Upstream) -> Value {
     let Upstream {
         target: _,
+        scheme: _,
         tls,
         connect_timeout,
-        response_timeout,
         settle_after,
-        in_doubt_statuses,
-        commit_point,
         max_connections,
     } = upstream;
-    let commit_point = match commit_point {
-        CommitPoint::LastByte => "last_byte",
-        CommitPoint::FirstByte => "first_byte",
-    };
     json!({
         "url": upstream.to_string(),
         "tls": tls.as_ref().map(|tls| client_tls(tls)),
         "connect_timeout": duration(*connect_timeout),
-        "response_timeout": duration(*response_timeout),
         "settle_after": duration(*settle_after),
-        "in_doubt_statuses": in_doubt_statuses,
-        "commit_point": commit_point,
         "max_connections": max_connections,
     })
 }
@@ -172,137 +154,12 @@ fn client_tls(tls: &ClientTls) -> Value {
     json!({ "ca_file": ca, "cert_file": cert, "key_file": key, "server_name": tls.server_name() })
 }
 
-fn limits(limits: Limits) -> Value {
-    let Limits {
-        header_timeout,
-        max_header_bytes,
-        idle_timeout,
-        max_waiting,
-    } = limits;
-    json!({
-        "header_timeout": duration(header_timeout),
-        "max_header_bytes": max_header_bytes,
-        "idle_timeout": duration(idle_timeout),
-        "max_waiting": max_waiting,
-    })
-}
-
-fn rule(rule: &Rule) -> Value {
-    let Rule {
-        name,
-        index: _,
-        path,
-        methods,
-        conditions,
-        action,
-        fences,
-        allow,
-        missing,
-        mode,
-        reads,
-        drain_timeout,
-        fold_case,
-    } = rule;
-    let missing = match missing {
-        Missing::Deny => "deny",
-        Missing::Pass => "pass",
-        Missing::PassUntilFenced => "pass_until_fenced",
-    };
-    let mode = match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    };
-    let reads = match reads {
-        Reads::Raise => "raise",
-        Reads::Ignore => "ignore",
-    };
-    let action = match action {
-        Action::Fence => "fence",
-        Action::Deny => "deny",
-    };
-    json!({
-        "name": &**name,
-        "match": matches(path.as_str(), methods.as_deref(), conditions.as_deref()),
-        "action": action,
-        "fences": fences.iter().map(fence).collect::<Vec<_>>(),
-        "allow": allow.as_ref().map(who),
-        "missing": missing,
-        "mode": mode,
-        "reads": reads,
-        "drain_timeout": duration(*drain_timeout),
-        "fold_case": fold_case,
-    })
-}
-
-/// Only the conditions that there are.
-fn matches(path: &str, methods: Option<&[Box<str>]>, conditions: Option<&Conditions>) -> Value {
-    let mut matches = json!({ "path": path, "methods": methods });
-    let Some(Conditions {
-        hosts,
-        headers,
-        query,
-    }) = conditions
-    else {
-        return matches;
-    };
-    if !hosts.is_empty() {
-        matches["host"] = hosts.iter().map(|host| host.as_str()).collect();
-    }
-    for (key, pairs) in [("headers", headers), ("query", query)] {
-        if !pairs.is_empty() {
-            matches[key] = pairs.iter().map(pair).collect();
-        }
-    }
-    matches
-}
-
-fn pair((name, value): &(Box<str>, ValuePattern)) -> (String, Value) {
-    (name.to_string(), value.as_str().into())
-}
-
-fn fence(fence: &FenceRule) -> Value {
-    let FenceRule {
-        resource,
-        path_from,
-        token: TokenSource { carrier, pattern },
-        format,
-        max_step,
-    } = fence;
-    let (key, name) = match carrier {
-        Carrier::Header(names) => match &**names {
-            [name] => ("header", json!(name)),
-            names => ("header", json!(names)),
-        },
-        Carrier::Query(name) => ("query", json!(name)),
-        Carrier::Cookie(name) => ("cookie", json!(name)),
-    };
-    let mut token = json!({ key: name, "format": format.as_str() });
-    if let Some(step) = max_step {
-        token["max_step"] = json!(step);
-    }
-    if let Some(pattern) = pattern {
-        token["pattern"] = pattern.as_str().into();
-    }
-    let mut fence = json!({ "resource": resource.as_str(), "token": token });
-    if let Some(field) = path_from {
-        fence["path_from"] = json!({ "header": field });
-    }
-    fence
-}
-
 fn who(allow: &Allow) -> Value {
     let Allow { cidr, client_cert } = allow;
     json!({
         "cidr": cidr.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "client_cert": client_cert.as_ref().map(CertPattern::as_str),
     })
-}
-
-fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Pass => "pass",
-        Policy::Deny => "deny",
-    }
 }
 
 fn redacted(_: &Secret) -> &'static str {

@@ -22,6 +22,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use serde_json::json;
 
 pub use self::effective::Effective;
 use self::guard::Guard;
@@ -29,6 +30,7 @@ use self::problem::Problem;
 pub use self::serve::serve;
 use crate::base::Secret;
 use crate::keeper::{Keeper, Seat};
+use crate::ledger::etcd::{Agent, Status};
 use crate::net::ServerTls;
 use crate::observe::{Levels, Metrics, TextFormat};
 
@@ -37,6 +39,8 @@ use crate::observe::{Levels, Metrics, TextFormat};
 pub struct Admin {
     /// The fences.
     pub seat: Arc<Seat>,
+    /// What watches over the ownership, where the store is shared.
+    pub agent: Option<Arc<Agent>>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
     /// Whether this instance takes writes.
@@ -107,24 +111,39 @@ async fn readyz(State(admin): State<Admin>) -> Response {
     let keeper = admin.keeper();
     let owner = keeper.is_owner();
     let ready = admin.ready.get() && owner;
-    let status = if ready {
+    let code = if ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    let store = if keeper.store_is_failing() {
-        "failing"
-    } else {
-        "ok"
+    let status = admin.agent.as_ref().map(|agent| agent.status());
+    let trouble = status.as_ref().and_then(|status| match status {
+        Status {
+            history: Some(why), ..
+        } => Some(("doubtful", why.as_str())),
+        Status {
+            unreachable: Some(why),
+            ..
+        } => Some(("unreachable", why.as_str())),
+        _ => None,
+    });
+    let (store, why) = match trouble {
+        Some((word, why)) => (word, Some(why)),
+        None if keeper.store_is_failing() => ("failing", None),
+        None => ("ok", None),
     };
     let left_ms = keeper.hold_left().as_micros().div_ceil(1000);
-    let body = serde_json::json!({
+    let mut body = json!({
         "ready": ready,
         "role": if owner { "active" } else { "standby" },
         "store": store,
         "crash_wait_ms": u64::try_from(left_ms).unwrap_or(u64::MAX),
     });
-    (status, Json(body)).into_response()
+    if let Some(status) = &status {
+        body["owner"] = json!(status.owner);
+        body["store_trouble"] = json!(why);
+    }
+    (code, Json(body)).into_response()
 }
 
 async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
@@ -134,6 +153,7 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
         in_doubt: i64::try_from(keeper.in_doubt()).unwrap_or(i64::MAX),
         fences: i64::try_from(keeper.fences()).unwrap_or(i64::MAX),
         observed: i64::try_from(keeper.observed()).unwrap_or(i64::MAX),
+        owner: keeper.is_owner(),
     };
     let format = wanted(&headers);
     let kind = [(header::CONTENT_TYPE, format.content_type())];

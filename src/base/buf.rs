@@ -1,9 +1,48 @@
-//! A byte buffer that is filled at its end and consumed from its front.
+//! A byte buffer that is filled at its end and consumed from its front, and the room that buffers share.
+
+use parking_lot::Mutex;
 
 /// Starts small and grows only for those who need it: the first size, and the largest that a body gets.
 pub const BUF_MIN: usize = 8 * 1024;
 /// The largest size that a body gets.
 pub const BUF_MAX: usize = 512 * 1024;
+
+/// Room that a core keeps for its connections: an idle one holds none. Its lock is its own core's, and so free.
+#[derive(Debug, Default)]
+pub struct Spare(Mutex<Vec<Vec<u8>>>);
+
+/// Spare buffers that a core keeps.
+const SPARE_MAX: usize = 64;
+/// Up to so many spare buffers, a large one is kept too.
+const SPARE_LARGE_MAX: usize = 8;
+
+impl Spare {
+    /// Room for a connection that has something to read.
+    pub fn lend(&self, buf: &mut Buf) {
+        if buf.capacity() == 0 {
+            let room = self.0.lock().pop();
+            buf.put_room(room.unwrap_or_else(|| Vec::with_capacity(BUF_MIN)));
+        }
+    }
+
+    /// The room of a buffer that is empty; of another it takes nothing.
+    pub fn take_back(&self, buf: &mut Buf) {
+        if buf.capacity() == 0 || !buf.is_empty() {
+            return;
+        }
+        let mut room = buf.take_room();
+        room.clear();
+        let mut spare = self.0.lock();
+        let spare_max = if room.capacity() > BUF_MIN {
+            SPARE_LARGE_MAX
+        } else {
+            SPARE_MAX
+        };
+        if spare.len() < spare_max {
+            spare.push(room);
+        }
+    }
+}
 
 /// Bytes that came and were not taken yet.
 #[derive(Debug, Default)]

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::config::Listener;
+
 /// Checks the configuration at `path`.
 pub(super) fn run(path: &Path) -> ExitCode {
     let (config, warnings) = match super::load(path) {
@@ -13,7 +15,7 @@ pub(super) fn run(path: &Path) -> ExitCode {
     for warning in warnings {
         eprintln!("{}", super::as_warning(&warning));
     }
-    let rules = config.listeners.iter().map(|l| l.rules.rules.len()).sum();
+    let rules = config.listeners.iter().map(Listener::rules).sum();
     println!(
         "{}: ok ({}, {})",
         path.display(),

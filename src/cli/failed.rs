@@ -26,6 +26,12 @@ impl Failed {
         }
     }
 
+    /// With something else that went wrong because of it.
+    pub(super) fn and(mut self, more: &str) -> Failed {
+        self.message = format!("{}\n{more}", self.message);
+        self
+    }
+
     pub(super) fn tell(&self) -> ExitCode {
         eprintln!("{}", self.message);
         ExitCode::from(self.code)

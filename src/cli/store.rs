@@ -2,6 +2,7 @@
 //! no gate runs on either. Looking and writing out change nothing. What is taken in is checked whole before anything
 //! is written, and only raises.
 
+mod etcd;
 mod lines;
 mod plan;
 mod seat;
@@ -16,6 +17,7 @@ use self::lines::Export;
 use self::plan::Plan;
 use self::seat::{Held, Seat};
 use super::failed::{Failed, print};
+use super::fences::table::plain;
 use crate::base::clock::wall_ms;
 
 /// What is asked for.
@@ -60,13 +62,22 @@ enum Verb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Say that what etcd holds now counts, after it was restored or replaced: instances that wait for that go on.
+    Adopt {
+        #[command(flatten)]
+        configured: super::Configured,
+        /// Why; it stands in the audit trail.
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 /// Does what was asked for.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let (Verb::Inspect { configured, .. }
     | Verb::Export { configured, .. }
-    | Verb::Import { configured, .. }) = &arguments.verb;
+    | Verb::Import { configured, .. }
+    | Verb::Adopt { configured, .. }) = &arguments.verb;
     let config = match super::load(&configured.config) {
         Ok((config, _warnings)) => config,
         Err(code) => return code,
@@ -77,6 +88,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         } => inspect(&seat, prefix, *limit, *json),
         Verb::Export { to, .. } => export(&seat, to),
         Verb::Import { from, dry_run, .. } => import(&seat, from, *dry_run),
+        Verb::Adopt { reason, .. } => adopt(&seat, reason),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -103,6 +115,12 @@ fn export(seat: &Seat, to: &Path) -> Result<(), Failed> {
         export_to_file(seat, &held, to)?;
     }
     eprintln!("{}", show::exported(seat, &held));
+    if let Some(owner) = &held.owner {
+        eprintln!(
+            "{} owns the store and goes on changing it: this is no export to move with",
+            plain(owner)
+        );
+    }
     Ok(())
 }
 
@@ -146,9 +164,18 @@ fn import(seat: &Seat, from: &Path, dry_run: bool) -> Result<(), Failed> {
     let plan = if dry_run {
         Plan::of(&seat.look_or_nothing()?.contents, &export)?
     } else {
-        seat.take_in(|contents| Plan::of(contents, &export))?
+        seat.take_in(export.contents.found, |contents| Plan::of(contents, &export))?
     };
     print(&show::imported(seat, &plan, dry_run))
+}
+
+fn adopt(seat: &Seat, reason: &str) -> Result<(), Failed> {
+    match seat {
+        Seat::Etcd(shared) => print(&shared.adopt(reason)?),
+        Seat::File(_) => Err(Failed::wrong(
+            "only a store in etcd is adopted: one in a folder has no history beside itself",
+        )),
+    }
 }
 
 /// Reads and checks all of an export.

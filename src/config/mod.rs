@@ -1,19 +1,24 @@
 //! The configuration: YAML text to checked types, with every problem at once and each at its line and column.
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
-//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs`, `rules.rs`,
-//! `token.rs`, `allow.rs` and `tls.rs` make the checked types. Nothing here opens a socket or a store; the files that
+//! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs` and
+//! `listeners.rs` make the checked types, `http.rs` those of a listener that speaks HTTP; `rules.rs`, `token.rs`,
+//! `allow.rs` and `tls.rs` make their parts. Nothing here opens a socket or a store; the files that
 //! the configuration names are read. Called by `cli/`.
 
 mod allow;
 mod build;
 mod expand;
+mod hint;
+mod http;
+mod listeners;
 mod problem;
 mod published;
 mod reader;
 mod rules;
 mod schema;
 mod secret;
+mod store;
 mod tls;
 mod token;
 mod tree;
@@ -25,7 +30,8 @@ use std::path::Path;
 pub use problem::{At, Problem, Problems};
 pub use published::json_schema;
 pub use types::{
-    Admin, CommitPoint, Config, Errors, Limits, Listener, Log, LogFormat, LogLevel, Store, Target, Upstream,
+    Admin, CommitPoint, Config, Errors, EtcdStore, EtcdTls, EtcdUser, HttpListener, Limits, Listener, Log,
+    LogFormat, LogLevel, Password, Store, Target, Upstream,
 };
 
 pub(crate) use secret::read_secret;

@@ -26,14 +26,9 @@ pub fn json_schema() -> String {
 }
 
 fn section(section: &Section) -> Value {
-    let built = || {
-        section
-            .keys
-            .iter()
-            .filter(|key| !matches!(key.state, State::NotBuilt))
-    };
-    let properties: Map<String, Value> = built().map(|key| (key.name.into(), described(key))).collect();
-    let required: Vec<&str> = built()
+    let keys = || section.keys.iter();
+    let properties: Map<String, Value> = keys().map(|key| (key.name.into(), described(key))).collect();
+    let required: Vec<&str> = keys()
         .filter(|key| matches!(key.state, State::Required))
         .map(|key| key.name)
         .collect();
@@ -48,7 +43,7 @@ fn section(section: &Section) -> Value {
 fn described(key: &Key) -> Value {
     let mut value = match key.kind {
         Kind::Value(what) => scalar(what),
-        Kind::Choice(words) | Kind::Partly(words, _) => or_variable(json!({ "enum": words })),
+        Kind::Choice(words) => or_variable(json!({ "enum": words })),
         Kind::OneOrMore(what) => {
             let list = json!({ "type": "array", "items": scalar(what), "minItems": 1 });
             json!({ "anyOf": [scalar(what), list] })
@@ -60,7 +55,14 @@ fn described(key: &Key) -> Value {
         Kind::Values(what) => json!({ "type": "array", "items": scalar(what), "minItems": 1 }),
         Kind::Section(below) => section(below),
         Kind::Sections(below) => json!({ "type": "array", "items": section(below), "minItems": 1 }),
-        Kind::Anything => unreachable!("a key that is not built is left out"),
+        Kind::Variants(variants) => {
+            let each: Vec<Value> = variants.each.iter().map(|(_, below)| section(below)).collect();
+            let items = match <[Value; 1]>::try_from(each) {
+                Ok([only]) => only,
+                Err(each) => json!({ "anyOf": each }),
+            };
+            json!({ "type": "array", "items": items, "minItems": 1 })
+        }
     };
     let members = value.as_object_mut().expect("every schema here is an object");
     members.insert("description".into(), key.doc.into());

@@ -2,8 +2,9 @@
 //! problems come at once. A getter's `None` means that a problem was reported, or that an optional key is not
 //! there. Called by `build.rs`.
 
+use super::hint;
 use super::problem::At;
-use super::schema::{Key, Kind, Section, State};
+use super::schema::{Key, Kind, Section, State, Variants};
 use super::tree::{Entry, Found, Node, Value};
 
 /// A word of a choice, as the program knows it.
@@ -140,6 +141,50 @@ impl Reader {
         maps
     }
 
+    /// The maps of a list whose keys hang on a word, each with its word; what is none is reported and left out.
+    pub(super) fn variants<'t, W: Word>(&mut self, map: &Map<'t>, name: &str) -> Vec<(W, Map<'t>)> {
+        let Kind::Variants(variants) = map.key(name).kind else {
+            unreachable!("{name} is a list of variants in the schema");
+        };
+        let mut maps = Vec::new();
+        for (index, item) in self.items(map, name, "a list").iter().enumerate() {
+            let path = format!("{}[{index}]", map.path_to(name));
+            maps.extend(self.variant(item, path, variants));
+        }
+        maps
+    }
+
+    fn variant<'t, W: Word>(
+        &mut self,
+        item: &'t Node,
+        path: String,
+        variants: &'static Variants,
+    ) -> Option<(W, Map<'t>)> {
+        let told = match &item.value {
+            Value::Map(entries) => entries.iter().find(|entry| entry.key == variants.by),
+            _ => None,
+        };
+        let word = match told {
+            None => variants.default.to_string(),
+            Some(entry) => {
+                let words: Vec<&str> = variants.each.iter().map(|(word, _)| *word).collect();
+                let later: Vec<&str> = variants.later.iter().map(|later| later.word).collect();
+                let what = format!("one of {}", words.join(", "));
+                let path = format!("{path}.{}", variants.by);
+                let word = self.scalar(&entry.node, &path, &what, |text| Ok(text.to_string()))?;
+                // The keys beside it are those of its own: nothing more can be said about them.
+                self.check_word(entry.node.at, &path, &word, (&words, &later))?;
+                word
+            }
+        };
+        let (_, section) = variants.each.iter().find(|(known, _)| **known == *word)?;
+        let map = self.open(item, item.at, section, path)?;
+        Some((
+            W::from_word(&word).expect("every word of the schema that is built is known"),
+            map,
+        ))
+    }
+
     /// The value of a key, or its default.
     pub(super) fn value<T>(
         &mut self,
@@ -168,7 +213,7 @@ impl Reader {
         };
         let what = match key.kind {
             Kind::Value(what) => what.to_string(),
-            Kind::Choice(words) | Kind::Partly(words, _) => format!("one of {}", words.join(", ")),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
             _ => unreachable!("{name} is a value in the schema"),
         };
         let value = self.scalar(&entry.node, &map.path_to(name), &what, read)?;
@@ -180,31 +225,37 @@ impl Reader {
 
     /// One of the words of a choice, or its default.
     pub(super) fn choice<W: Word>(&mut self, map: &Map<'_>, name: &str) -> Option<W> {
-        let (words, later) = match map.key(name).kind {
-            Kind::Choice(words) => (words, &[][..]),
-            Kind::Partly(words, later) => (words, later),
-            _ => unreachable!("{name} is a choice in the schema"),
+        let Kind::Choice(words) = map.key(name).kind else {
+            unreachable!("{name} is a choice in the schema");
         };
         let found = self.placed(map, name, |text| Ok(text.to_string()))?;
-        let path = map.path_to(name);
-        if later.contains(&found.value.as_str()) {
-            self.problem(found.at, format!("{path}: {} is not supported yet", found.value));
-            return None;
-        }
-        if !words.contains(&found.value.as_str()) {
-            let hint = suggestion(&found.value, words.iter().copied());
-            let known = words.join(", ");
-            self.problem(
-                found.at,
-                format!(
-                    "{path}: {:?} is not known{hint}; it is one of {known}",
-                    found.value
-                ),
-            );
-            return None;
-        }
+        self.check_word(found.at, &map.path_to(name), &found.value, (words, &[]))?;
         let word = W::from_word(&found.value);
         Some(word.expect("every word of the schema that is built is known"))
+    }
+
+    /// Reports a word that is not one of the first, or one of the second: those are not built.
+    fn check_word(
+        &mut self,
+        at: At,
+        path: &str,
+        word: &str,
+        (words, later): (&[&str], &[&str]),
+    ) -> Option<()> {
+        if words.contains(&word) {
+            return Some(());
+        }
+        let message = if later.contains(&word) {
+            format!("{path}: {word} is not supported yet")
+        } else {
+            let hint = hint::suggestion(word, words.iter().copied());
+            format!(
+                "{path}: {word:?} is not known{hint}; it is one of {}",
+                words.join(", ")
+            )
+        };
+        self.problem(at, message);
+        None
     }
 
     /// The values of a list below a key; `None` where the key is not there or something is wrong with it.
@@ -394,63 +445,14 @@ impl Reader {
     fn check_key(&mut self, map: &Map<'_>, entry: &Entry) {
         let path = map.path_to(&entry.key);
         match map.section.key(&entry.key) {
-            Some(key) if matches!(key.state, State::NotBuilt) => {
-                self.problem(entry.at, format!("{path} is not supported yet; leave it out"));
-            }
             Some(_) => {}
             None if map.path.is_empty() && entry.key.starts_with("x-") => {}
             None => {
-                let hint =
-                    misplaced(map.section, &entry.key).unwrap_or_else(|| hint(map.section, &entry.key));
+                let hint = hint::of_key(map.section, &entry.key);
                 self.problem(entry.at, format!("unknown key {path:?}{hint}"));
             }
         }
     }
-}
-
-/// Where an unknown key would be known, if that is in a map right below.
-fn misplaced(section: &'static Section, name: &str) -> Option<String> {
-    let below = section.keys.iter().filter_map(|outer| match outer.kind {
-        Kind::Section(inner) => inner.key(name).map(|key| (outer.name, key.state)),
-        _ => None,
-    });
-    let (places, states): (Vec<_>, Vec<_>) = below.unzip();
-    if places.is_empty() {
-        return None;
-    }
-    let later = match states.iter().all(|state| matches!(state, State::NotBuilt)) {
-        true => ", and is not supported yet",
-        false => "",
-    };
-    Some(format!("; it belongs under {}{later}", places.join(" or ")))
-}
-
-/// The key that may be meant, else all that can be used.
-fn hint(section: &'static Section, name: &str) -> String {
-    let usable = || {
-        let keys = section.keys.iter();
-        keys.filter(|k| !matches!(k.state, State::NotBuilt))
-            .map(|k| k.name)
-    };
-    match suggestion(name, usable()) {
-        near if near.is_empty() => {
-            format!(
-                "; {} has {}",
-                section.what,
-                usable().collect::<Vec<_>>().join(", ")
-            )
-        }
-        near => near,
-    }
-}
-
-/// The nearest of some words, as the end of a sentence; empty where none is near.
-fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
-    let nearest = known
-        .map(|k| (strsim::damerau_levenshtein(word, k), k))
-        .min()
-        .filter(|(distance, k)| *distance <= (k.len().max(word.len()) / 3).max(1));
-    nearest.map_or_else(String::new, |(_, k)| format!("; did you mean {k:?}?"))
 }
 
 fn describe(value: &Value) -> &'static str {

@@ -9,14 +9,15 @@ use super::token;
 use super::units;
 use crate::base::TokenFormat;
 use crate::rules::{
-    Action, Conditions, FenceRule, HostPattern, Missing, Mode, Pattern, Reads, Rule, Template, ValuePattern,
+    Action, Conditions, FenceRule, HostPattern, Missing, Mode, Pattern, Reads, Rule, Shape, Template,
+    ValuePattern,
 };
 
 /// A fence and where its resource is named, for comparing it with all others.
 pub(super) struct Origin {
     at: At,
     rule: String,
-    resource: Template,
+    resource: Shape,
     format: TokenFormat,
     mode: Mode,
     fold_case: bool,
@@ -109,7 +110,7 @@ fn rule(
     origins.extend(fences?.into_iter().map(|fence| Origin {
         at: fence.at,
         rule: format!("rule {:?}", rule.name),
-        resource: fence.value.resource,
+        resource: fence.value.resource.shape(),
         format: fence.value.format,
         mode: rule.mode,
         fold_case: rule.fold_case,

@@ -3,13 +3,15 @@
 //! `reader.rs` takes defaults, known words and suggestions from here, so that a default is read by the same code
 //! as what a user writes. Keys that are known and not built are refused by name, never ignored.
 
+mod http;
 mod matching;
+mod protocols;
 mod tls;
 mod token;
 
-use self::matching::{MATCH, PATH_FROM};
-use self::tls::{CLIENT_TLS, SERVER_TLS};
-use self::token::TOKEN;
+use self::protocols::PROTOCOLS;
+pub(super) use self::protocols::{Later, Variants};
+use self::tls::{ETCD_TLS, SERVER_TLS};
 
 /// A map of the configuration.
 pub(super) struct Section {
@@ -33,8 +35,6 @@ pub(super) enum Kind {
     Value(&'static str),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// One of the first words; those of the second are known and not built.
-    Partly(&'static [&'static str], &'static [&'static str]),
     /// A list of values, in words.
     Values(&'static str),
     /// One value or a list of them, in words.
@@ -45,8 +45,8 @@ pub(super) enum Kind {
     Section(&'static Section),
     /// A list of maps.
     Sections(&'static Section),
-    /// Anything: the key is not built.
-    Anything,
+    /// A list of maps whose keys hang on the word of one of them.
+    Variants(&'static Variants),
 }
 
 /// Whether a key must stand there, and what holds where it doesn't.
@@ -55,7 +55,6 @@ pub(super) enum State {
     Required,
     Optional,
     Default(&'static str),
-    NotBuilt,
 }
 
 impl Section {
@@ -64,8 +63,8 @@ impl Section {
     }
 }
 
-use Kind::{Anything, Choice, Partly, Sections, Value, Values};
-use State::{Default, NotBuilt, Optional, Required};
+use Kind::{Choice, Value, Values};
+use State::{Default, Optional, Required};
 
 const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) -> Key {
     Key {
@@ -74,10 +73,6 @@ const fn key(name: &'static str, kind: Kind, state: State, doc: &'static str) ->
         state,
         doc,
     }
-}
-
-const fn later(name: &'static str, doc: &'static str) -> Key {
-    key(name, Anything, NotBuilt, doc)
 }
 
 pub(super) static ROOT: Section = Section {
@@ -105,7 +100,7 @@ pub(super) static ROOT: Section = Section {
         ),
         key(
             "listeners",
-            Sections(&LISTENER),
+            Kind::Variants(&PROTOCOLS),
             Required,
             "the addresses that take requests",
         ),
@@ -117,9 +112,9 @@ pub(super) static STORE: Section = Section {
     keys: &[
         key(
             "kind",
-            Partly(&["file", "memory"], &["etcd"]),
+            Choice(&["file", "etcd", "memory"]),
             Default("file"),
-            "file; memory loses its marks at exit",
+            "file: a folder of this machine; etcd: for several instances, of which one is active; memory loses its marks at exit",
         ),
         key(
             "path",
@@ -127,12 +122,38 @@ pub(super) static STORE: Section = Section {
             Default("./fencegate-data"),
             "the folder of kind file",
         ),
-        later("endpoints", "the addresses of kind etcd"),
-        later("prefix", "the keys' prefix of kind etcd"),
-        later("owner_ttl", "the lease of kind etcd"),
-        later("username", "the user of kind etcd"),
-        later("password_file", "the password of kind etcd"),
-        later("tls", "TLS of kind etcd"),
+        key(
+            "endpoints",
+            Values("URLs, as http://HOST:PORT"),
+            Optional,
+            "etcd's members, all with http:// or all with https://; tried in turn",
+        ),
+        key(
+            "prefix",
+            Value("a prefix"),
+            Default("/fencegate/default/"),
+            "what the keys of kind etcd start with: one for each backend, the same for all its instances",
+        ),
+        key(
+            "owner_ttl",
+            Value("a duration"),
+            Default("30s"),
+            "how long the owner's lease in etcd lasts without a renewal: so long, and settle_after, nothing is written after an owner has failed; whole seconds",
+        ),
+        key("username", Value("a name"), Optional, "the user of etcd"),
+        key(
+            "password",
+            Value("a secret"),
+            Optional,
+            "its password; better in a file",
+        ),
+        key(
+            "password_file",
+            Value("a file"),
+            Optional,
+            "the file with its password",
+        ),
+        key("tls", Kind::Section(&ETCD_TLS), Optional, "TLS towards etcd"),
     ],
 };
 
@@ -178,290 +199,6 @@ pub(super) static LOG: Section = Section {
     ],
 };
 
-pub(super) static LISTENER: Section = Section {
-    what: "a listener",
-    keys: &[
-        key("name", Value("a name"), Required, "its name in metrics and logs"),
-        key("bind", Value("IP:PORT"), Required, "where it listens"),
-        key(
-            "protocol",
-            Partly(&["http"], &["tcp", "redis", "postgres", "mysql"]),
-            Default("http"),
-            "what clients speak",
-        ),
-        key("tls", Kind::Section(&SERVER_TLS), Optional, "TLS towards clients"),
-        key(
-            "errors",
-            Choice(&["problem", "s3"]),
-            Default("problem"),
-            "how refusals are written",
-        ),
-        key(
-            "paths",
-            Choice(&["strict", "lenient"]),
-            Default("strict"),
-            "which paths are taken",
-        ),
-        key("upstream", Kind::Section(&UPSTREAM), Required, "the backend"),
-        key("limits", Kind::Section(&LIMITS), Optional, "bounds on clients"),
-        key(
-            "unmatched",
-            Kind::Section(&UNMATCHED),
-            Optional,
-            "what happens where no rule matches",
-        ),
-        key(
-            "rules",
-            Sections(&RULE),
-            Optional,
-            "the rules; the first that matches counts",
-        ),
-        key(
-            "forwarded",
-            Value("true or false"),
-            Default("true"),
-            "whether X-Forwarded-For, X-Forwarded-Proto and Via are added",
-        ),
-        key(
-            "safe_methods",
-            Values("HTTP methods"),
-            Optional,
-            "the methods that only read",
-        ),
-        key(
-            "upgrades",
-            Choice(&["refuse", "pass"]),
-            Default("refuse"),
-            "whether upgraded connections are allowed",
-        ),
-    ],
-};
-
-pub(super) static UPSTREAM: Section = Section {
-    what: "an upstream",
-    keys: &[
-        key(
-            "url",
-            Value("a URL"),
-            Required,
-            "the backend's address: http://HOST:PORT, https://HOST:PORT or unix:/PATH",
-        ),
-        key(
-            "connect_timeout",
-            Value("a duration"),
-            Default("2s"),
-            "how long a connect may take",
-        ),
-        key(
-            "response_timeout",
-            Value("a duration"),
-            Default("60s"),
-            "from the commit point to the answer's head, then between its pieces",
-        ),
-        key(
-            "settle_after",
-            Value("a duration"),
-            Optional,
-            "how long a write whose answer is lost may still take effect; response_timeout if left out",
-        ),
-        key(
-            "commit_point",
-            Choice(&["last_byte", "first_byte"]),
-            Default("last_byte"),
-            "first_byte for backends that write in place",
-        ),
-        key(
-            "tls",
-            Kind::Section(&CLIENT_TLS),
-            Optional,
-            "TLS towards a backend with https://",
-        ),
-        key(
-            "max_connections",
-            Value("a number"),
-            Default("1024"),
-            "how many connections may be open at once",
-        ),
-        key(
-            "in_doubt_statuses",
-            Values("HTTP statuses"),
-            Optional,
-            "answers that are an intermediary's word; 502 and 504 if left out",
-        ),
-        later("username", "for asking a redis backend"),
-        later("password_file", "for asking a redis backend"),
-        later("proxy_protocol", "the PROXY header towards a tcp backend"),
-    ],
-};
-
-pub(super) static LIMITS: Section = Section {
-    what: "limits",
-    keys: &[
-        key(
-            "header_timeout",
-            Value("a duration"),
-            Default("10s"),
-            "how long a head may take to arrive",
-        ),
-        key(
-            "max_header_bytes",
-            Value("a size"),
-            Default("64KiB"),
-            "how large a head may be",
-        ),
-        key(
-            "idle_timeout",
-            Value("a duration"),
-            Default("60s"),
-            "how long a connection may stand idle",
-        ),
-        key(
-            "max_waiting",
-            Value("a number"),
-            Default("1024"),
-            "how many requests may wait at once",
-        ),
-    ],
-};
-
-pub(super) static UNMATCHED: Section = Section {
-    what: "unmatched",
-    keys: &[
-        key(
-            "reads",
-            Choice(&["pass", "deny"]),
-            Default("pass"),
-            "safe methods that no rule matches",
-        ),
-        key(
-            "writes",
-            Choice(&["pass", "deny"]),
-            Default("deny"),
-            "writes that no rule matches",
-        ),
-    ],
-};
-
-pub(super) static RULE: Section = Section {
-    what: "a rule",
-    keys: &[
-        key(
-            "name",
-            Value("a name"),
-            Required,
-            "its name in metrics, logs and answers",
-        ),
-        key(
-            "match",
-            Kind::Section(&MATCH),
-            Required,
-            "the requests that it takes",
-        ),
-        key(
-            "resource",
-            Value("a name as \"bucket/{bucket}\""),
-            Optional,
-            "how the resource is named",
-        ),
-        key(
-            "token",
-            Kind::Section(&TOKEN),
-            Optional,
-            "where the token comes from",
-        ),
-        key(
-            "fences",
-            Sections(&FENCE),
-            Optional,
-            "several resources, each with its token",
-        ),
-        key(
-            "allow",
-            Kind::Section(&ALLOW),
-            Optional,
-            "who may present tokens; everybody if left out",
-        ),
-        key(
-            "missing",
-            Choice(&["deny", "pass", "pass_until_fenced"]),
-            Default("deny"),
-            "what happens to writes without a token",
-        ),
-        key(
-            "mode",
-            Choice(&["enforce", "observe"]),
-            Default("enforce"),
-            "observe counts and logs, and lets through",
-        ),
-        key(
-            "reads",
-            Choice(&["raise", "ignore"]),
-            Default("raise"),
-            "whether reads with a token are compared",
-        ),
-        key(
-            "drain_timeout",
-            Value("a duration"),
-            Default("30s"),
-            "how long a request may wait for older writes",
-        ),
-        key(
-            "fold_case",
-            Value("true or false"),
-            Default("false"),
-            "true where the backend's names ignore case",
-        ),
-        key(
-            "action",
-            Choice(&["fence", "deny"]),
-            Default("fence"),
-            "deny refuses the writes that it matches",
-        ),
-    ],
-};
-
-pub(super) static ALLOW: Section = Section {
-    what: "allow",
-    keys: &[
-        key(
-            "cidr",
-            Values("networks"),
-            Optional,
-            "the clients' networks, as 10.0.0.0/8, or single addresses",
-        ),
-        key(
-            "client_cert",
-            Value("a name as \"CN=orders-*\""),
-            Optional,
-            "the name in the client's verified certificate: CN=…, SAN=DNS:… or SAN=URI:…, with * for any characters",
-        ),
-    ],
-};
-
-pub(super) static FENCE: Section = Section {
-    what: "a fence",
-    keys: &[
-        key(
-            "resource",
-            Value("a name as \"bucket/{bucket}\""),
-            Required,
-            "how the resource is named",
-        ),
-        key(
-            "token",
-            Kind::Section(&TOKEN),
-            Required,
-            "where the token comes from",
-        ),
-        key(
-            "path_from",
-            Kind::Section(&PATH_FROM),
-            Optional,
-            "the field whose path names the resource",
-        ),
-    ],
-};
-
 #[cfg(test)]
 mod tests {
     use super::{Kind, ROOT, Section, State};
@@ -469,8 +206,10 @@ mod tests {
     fn each(section: &'static Section, look: &mut dyn FnMut(&'static Section, &'static super::Key)) {
         for key in section.keys {
             look(section, key);
-            if let Kind::Section(below) | Kind::Sections(below) = key.kind {
-                each(below, look);
+            match key.kind {
+                Kind::Section(below) | Kind::Sections(below) => each(below, look),
+                Kind::Variants(variants) => variants.each.iter().for_each(|(_, below)| each(below, look)),
+                _ => {}
             }
         }
     }
@@ -485,11 +224,17 @@ mod tests {
     }
 
     #[test]
+    fn every_protocol_has_its_own_word_under_its_own_name() {
+        for (word, section) in super::PROTOCOLS.each {
+            let key = section.key(super::PROTOCOLS.by).unwrap();
+            assert!(matches!(key.kind, Kind::Choice([only]) if only == word), "{word}");
+        }
+    }
+
+    #[test]
     fn the_default_of_a_choice_is_one_of_its_words() {
         each(&ROOT, &mut |section, key| {
-            if let (Kind::Choice(words) | Kind::Partly(words, _), State::Default(default)) =
-                (&key.kind, key.state)
-            {
+            if let (Kind::Choice(words), State::Default(default)) = (&key.kind, key.state) {
                 assert!(words.contains(&default), "{}.{}", section.what, key.name);
             }
         });

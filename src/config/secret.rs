@@ -34,6 +34,12 @@ pub(super) fn below(reader: &mut Reader, map: &Map<'_>, name: &str) -> Option<Op
     }
 }
 
+/// A secret that stands in the configuration itself, or in a variable that it takes.
+pub(super) fn inline(text: &str) -> Result<Secret, String> {
+    Secret::of_file(text.as_bytes())
+        .ok_or_else(|| "a secret is visible ASCII characters without spaces".into())
+}
+
 /// Reads a secret out of a file.
 ///
 /// # Errors

@@ -44,7 +44,14 @@ pub(super) fn server(
 }
 
 /// Where a backend is, and TLS towards it.
-pub(super) fn backend(reader: &mut Reader, map: &Map<'_>) -> Option<(Target, Option<Arc<ClientTls>>)> {
+pub(super) struct Place {
+    pub(super) target: Target,
+    pub(super) scheme: &'static str,
+    pub(super) tls: Option<Arc<ClientTls>>,
+}
+
+/// Reads where an HTTP backend is.
+pub(super) fn backend(reader: &mut Reader, map: &Map<'_>) -> Option<Place> {
     let url = reader.placed(map, "url", units::url)?;
     let (target, name) = match url.value {
         Url::Http { host, port } => (Target::Tcp { host, port }, None),
@@ -67,9 +74,17 @@ pub(super) fn backend(reader: &mut Reader, map: &Map<'_>) -> Option<(Target, Opt
             reader.problem(map.place_of("tls"), message);
             return None;
         }
-        return Some((target, None));
+        return Some(Place {
+            target,
+            scheme: "http",
+            tls: None,
+        });
     };
-    Some((target, Some(client(reader, map, name)?)))
+    Some(Place {
+        target,
+        scheme: "https",
+        tls: Some(client(reader, map, name)?),
+    })
 }
 
 fn client(reader: &mut Reader, above: &Map<'_>, host: Placed<String>) -> Option<Arc<ClientTls>> {

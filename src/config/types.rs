@@ -1,14 +1,17 @@
 //! The checked configuration: what cannot be wrong. Built by `build.rs` alone; read by everything above.
 
+mod http;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::http::{CommitPoint, Errors, HttpListener, Limits};
 use crate::base::Secret;
 use crate::net::{ClientTls, ServerTls};
-use crate::rules::RuleSet;
+use crate::rules::Fenced;
 
 /// A whole configuration, checked.
 #[derive(Debug)]
@@ -31,9 +34,14 @@ impl Config {
     pub fn settle_after_max(&self) -> Duration {
         self.listeners
             .iter()
-            .map(|l| l.upstream.settle_after)
+            .map(|l| l.upstream().settle_after)
             .max()
             .unwrap_or_default()
+    }
+
+    /// The fences of all rules, whatever protocol they are for.
+    pub fn fences(&self) -> impl Iterator<Item = Fenced> {
+        self.listeners.iter().flat_map(Listener::fences)
     }
 }
 
@@ -45,8 +53,54 @@ pub enum Store {
         /// The folder.
         path: PathBuf,
     },
+    /// In etcd, for several instances of which one is active.
+    Etcd(EtcdStore),
     /// Nowhere: they are lost at exit.
     Memory,
+}
+
+/// Where an etcd is, and what of it is this store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdStore {
+    /// Its members' URLs, all `http://` or all `https://`.
+    pub endpoints: Vec<String>,
+    /// What all keys start with; ends in a slash.
+    pub prefix: String,
+    /// How long the owner's lease lasts without a renewal: whole seconds.
+    pub owner_ttl: Duration,
+    /// The user, where etcd asks for one.
+    pub user: Option<EtcdUser>,
+    /// TLS towards it, for `https://`.
+    pub tls: EtcdTls,
+}
+
+/// Who this instance is to etcd.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdUser {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: Password,
+}
+
+/// Where a password stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Password {
+    /// In the configuration, or in a variable that it takes.
+    Given(Secret),
+    /// In a file, which is read with each login: a new one needs no restart.
+    File(PathBuf),
+}
+
+/// The files of TLS towards etcd.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EtcdTls {
+    /// The authorities that vouch for etcd; this machine's where there is none.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that etcd is shown, and its key.
+    pub pair: Option<(PathBuf, PathBuf)>,
+    /// What etcd's certificate must be for; an endpoint's host where there is none.
+    pub server_name: Option<String>,
 }
 
 /// The admin address.
@@ -107,36 +161,70 @@ impl LogLevel {
     }
 }
 
-/// One address that takes requests for one backend.
+/// One address that takes requests for one backend, in one protocol. What the protocols have in common can be asked
+/// of it; everything else is for the gate of that protocol.
 #[derive(Debug)]
-pub struct Listener {
-    /// Its name, for metrics and logs.
-    pub name: Arc<str>,
-    /// Where it listens.
-    pub bind: SocketAddr,
-    /// TLS towards clients.
-    pub tls: Option<Arc<ServerTls>>,
-    /// The backend.
-    pub upstream: Upstream,
-    /// Bounds on clients.
-    pub limits: Limits,
-    /// Whether a connection may be upgraded to another protocol, which nothing fences.
-    pub upgrades: bool,
-    /// How refusals are written.
-    pub errors: Errors,
-    /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `Via` are added.
-    pub forwarded: bool,
-    /// The rules, the safe methods, and what happens to what no rule matches.
-    pub rules: Arc<RuleSet>,
+pub enum Listener {
+    /// HTTP/1.1 and HTTP/2.
+    Http(HttpListener),
 }
 
-/// How refusals are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Errors {
-    /// RFC 9457, as JSON.
-    Problem,
-    /// The XML of S3.
-    S3,
+impl Listener {
+    /// Its name, for metrics and logs.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Listener::Http(http) => &http.name,
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn bind(&self) -> SocketAddr {
+        match self {
+            Listener::Http(http) => http.bind,
+        }
+    }
+
+    /// TLS towards clients.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
+        match self {
+            Listener::Http(http) => http.tls.as_ref(),
+        }
+    }
+
+    /// The backend.
+    #[must_use]
+    pub fn upstream(&self) -> &Upstream {
+        match self {
+            Listener::Http(http) => &http.upstream,
+        }
+    }
+
+    /// How many rules it has.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        match self {
+            Listener::Http(http) => http.rules.rules.len(),
+        }
+    }
+
+    /// The fences of its rules.
+    #[must_use]
+    pub fn fences(&self) -> Vec<Fenced> {
+        match self {
+            Listener::Http(http) => http.rules.fences().collect(),
+        }
+    }
+
+    /// What is for HTTP alone, where it speaks that.
+    #[must_use]
+    pub fn http(&self) -> Option<&HttpListener> {
+        match self {
+            Listener::Http(http) => Some(http),
+        }
+    }
 }
 
 /// A backend.
@@ -144,18 +232,14 @@ pub enum Errors {
 pub struct Upstream {
     /// Where it is.
     pub target: Target,
+    /// The scheme of its URL, where it has one.
+    pub scheme: &'static str,
     /// TLS towards it; over TCP alone.
     pub tls: Option<Arc<ClientTls>>,
     /// How long a connect may take.
     pub connect_timeout: Duration,
-    /// From the commit point to the answer's head, then between its pieces.
-    pub response_timeout: Duration,
     /// How long a write whose answer is lost may still take effect.
     pub settle_after: Duration,
-    /// The answers that are an intermediary's word, not the backend's.
-    pub in_doubt_statuses: Vec<u16>,
-    /// When a write counts as committed.
-    pub commit_point: CommitPoint,
     /// How many connections may be open at once: at least one.
     pub max_connections: usize,
 }
@@ -179,33 +263,11 @@ pub enum Target {
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let scheme = self.scheme;
         match &self.target {
             Target::Tcp { host, port } if host.contains(':') => write!(f, "{scheme}://[{host}]:{port}"),
             Target::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
             Target::Unix { path } => write!(f, "unix:{}", path.display()),
         }
     }
-}
-
-/// When a write counts as committed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CommitPoint {
-    /// Before its last byte: the backend drops what never arrives whole.
-    LastByte,
-    /// Before its first byte: the backend writes in place.
-    FirstByte,
-}
-
-/// Bounds on clients.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// How long a head may take to arrive.
-    pub header_timeout: Duration,
-    /// How large a head may be.
-    pub max_header_bytes: usize,
-    /// How long a connection may stand idle.
-    pub idle_timeout: Duration,
-    /// How many requests may wait at once for older writes.
-    pub max_waiting: usize,
 }

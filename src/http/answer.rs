@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::base::Reason;
-use crate::observe::Decision;
 use crate::wire::http1::Version;
 
 pub use self::s3::RequestId;
@@ -193,26 +192,6 @@ impl Answer {
             rule: self.rule.as_deref(),
             applied: self.applied.as_str(),
         }
-    }
-}
-
-/// How a refusal is counted. A failure of the backend is not a decision of the gate: it was counted when it was
-/// admitted.
-#[must_use]
-pub fn decision(reason: Reason) -> Option<Decision> {
-    match reason {
-        Reason::StaleToken => Some(Decision::Stale),
-        Reason::MissingToken => Some(Decision::Missing),
-        Reason::MalformedToken
-        | Reason::AmbiguousPath
-        | Reason::MethodOverride
-        | Reason::BadRequest
-        | Reason::StepTooLarge => Some(Decision::Malformed),
-        Reason::UnmatchedWrite | Reason::NotAllowed | Reason::UpgradeRefused => Some(Decision::Unmatched),
-        Reason::Draining | Reason::StoreUnavailable | Reason::NotOwner | Reason::Overloaded => {
-            Some(Decision::Unavailable)
-        }
-        Reason::UpstreamUnreachable | Reason::UpstreamFailed | Reason::UpstreamTimeout => None,
     }
 }
 

@@ -5,7 +5,6 @@
 //! [`Keeper::quick`](crate::keeper::Keeper::quick) or [`Keeper::admit`](crate::keeper::Keeper::admit) (compare, drain, make durable) → send,
 //! holding back the last piece → [`Flight::commit`](crate::keeper::Flight::commit) → answer → settle.
 
-mod alarm;
 mod answer;
 mod client;
 mod exchange;
@@ -16,9 +15,8 @@ mod welcome;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -26,9 +24,8 @@ use tokio::sync::Notify;
 pub use self::answer::{Answer, Applied};
 pub use self::client::Peer;
 use self::client::{Client, End, First};
-use crate::base::Buf;
-use crate::base::buf::BUF_MIN;
-use crate::config::{CommitPoint, Listener};
+use crate::base::{Buf, Idle, Spare};
+use crate::config::{CommitPoint, HttpListener};
 use crate::keeper::{Room, Seat};
 use crate::net::Duplex;
 use crate::observe::{Decisions, Metrics};
@@ -40,7 +37,7 @@ use crate::upstream::{Backend, Pool, Slots};
 pub struct Gate {
     seat: Arc<Seat>,
     metrics: Arc<Metrics>,
-    listener: Listener,
+    listener: HttpListener,
     room: Room,
     slots: Arc<Slots>,
     /// The counters of each rule, by its index.
@@ -56,14 +53,8 @@ pub struct Gate {
 impl Gate {
     /// The gate of a listener.
     #[must_use]
-    pub fn new(listener: Listener, seat: Arc<Seat>, metrics: Arc<Metrics>) -> Arc<Gate> {
-        let decisions = |rule: &str, mode| {
-            let mode = match mode {
-                Mode::Enforce => "enforce",
-                Mode::Observe => "observe",
-            };
-            metrics.decisions(&listener.name, rule, mode)
-        };
+    pub fn new(listener: HttpListener, seat: Arc<Seat>, metrics: Arc<Metrics>) -> Arc<Gate> {
+        let decisions = |rule: &str, mode: Mode| metrics.decisions(&listener.name, rule, mode.as_str());
         Arc::new(Gate {
             room: Room::new(listener.limits.max_waiting),
             slots: Slots::new(listener.upstream.max_connections),
@@ -81,12 +72,6 @@ impl Gate {
             metrics: Arc::clone(&metrics),
             listener,
         })
-    }
-
-    /// The checked configuration of this listener.
-    #[must_use]
-    pub fn listener(&self) -> &Listener {
-        &self.listener
     }
 
     /// From now on connections are closed after the request that they are at.
@@ -112,7 +97,7 @@ impl Gate {
     }
 
     fn commits_at_first_byte(&self) -> bool {
-        self.listener.upstream.commit_point == CommitPoint::FirstByte
+        self.listener.commit_point == CommitPoint::FirstByte
     }
 }
 
@@ -120,28 +105,17 @@ impl Gate {
 #[derive(Debug)]
 pub struct Core {
     pool: Pool,
-    spare: Mutex<Vec<Vec<u8>>>,
+    spare: Spare,
 }
-
-/// Spare buffers that a core keeps.
-const SPARE_MAX: usize = 64;
-/// Up to so many spare buffers, a large one is kept too.
-const SPARE_LARGE_MAX: usize = 8;
 
 impl Core {
     /// A core's part of `gate`.
     #[must_use]
     pub fn new(gate: &Gate) -> Arc<Core> {
         let upstream = &gate.listener.upstream;
-        let backend = Backend {
-            target: upstream.target.clone(),
-            tls: upstream.tls.clone(),
-            connect_timeout: upstream.connect_timeout,
-            settle_after: upstream.settle_after,
-        };
         Arc::new(Core {
-            pool: Pool::new(backend, Arc::clone(&gate.slots)),
-            spare: Mutex::default(),
+            pool: Pool::new(Backend::of(upstream), Arc::clone(&gate.slots)),
+            spare: Spare::default(),
         })
     }
 
@@ -162,59 +136,12 @@ impl Core {
 
     /// Room for a connection that has something to read.
     fn lend(&self, buf: &mut Buf) {
-        if buf.capacity() == 0 {
-            let room = self
-                .spare
-                .lock()
-                .pop()
-                .unwrap_or_else(|| Vec::with_capacity(BUF_MIN));
-            buf.put_room(room);
-        }
+        self.spare.lend(buf);
     }
 
     /// An idle connection holds no room.
     fn take_back(&self, buf: &mut Buf) {
-        if buf.capacity() == 0 || !buf.is_empty() {
-            return;
-        }
-        let mut room = buf.take_room();
-        room.clear();
-        let mut spare = self.spare.lock();
-        let spare_max = if room.capacity() > BUF_MIN {
-            SPARE_LARGE_MAX
-        } else {
-            SPARE_MAX
-        };
-        if spare.len() < spare_max {
-            spare.push(room);
-        }
-    }
-}
-
-/// Whether a connection is between two requests: then it can be closed at once.
-#[derive(Debug, Default)]
-pub struct Idle(AtomicU8);
-
-const BUSY: u8 = 0;
-const IDLE: u8 = 1;
-const DOOMED: u8 = 2;
-
-impl Idle {
-    /// True if the connection is between two requests, and from now on stays so: its task may be ended.
-    #[must_use]
-    pub fn doom(&self) -> bool {
-        self.0
-            .compare_exchange(IDLE, DOOMED, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-    }
-
-    fn rest(&self) {
-        self.0.store(IDLE, Ordering::Release);
-    }
-
-    /// False if the connection's task is about to be ended: nothing may be begun.
-    fn wake(&self) -> bool {
-        self.0.swap(BUSY, Ordering::AcqRel) != DOOMED
+        self.spare.take_back(buf);
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
+use super::Gate;
 use super::client::Peer;
-use super::{Gate, Idle};
+use crate::base::Idle;
 use crate::net::Stream;
 
 /// The connection, ready for requests; `None` where it ended before.

@@ -8,6 +8,7 @@
 //! - Changes submitted while a commit runs share the next one.
 //! - A raise never lowers a mark that the ledger holds already; only a reset does.
 
+pub mod etcd;
 pub mod file;
 pub mod memory;
 pub mod vacant;

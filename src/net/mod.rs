@@ -4,6 +4,7 @@
 //!
 //! Called by `upstream/` for the backend's side, and by `http/` for the clients'.
 
+mod alarm;
 mod duplex;
 mod pipe;
 mod session;
@@ -18,6 +19,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+pub use self::alarm::Alarm;
 pub use self::duplex::Duplex;
 pub use self::pipe::{Came, Far, Near, pipe};
 pub use self::session::Session;

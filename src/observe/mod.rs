@@ -3,6 +3,7 @@
 //! Counting is an atomic addition; text is made when someone asks.
 
 mod histogram;
+mod owner;
 mod tls;
 
 use std::sync::atomic::AtomicU64;
@@ -15,7 +16,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use self::histogram::Histogram;
+pub use self::owner::{OwnerMetrics, Turn};
 pub use self::tls::{NO_LISTENER, Side, TlsFiles, TlsMetrics};
+use crate::base::Reason;
 
 /// What became of a request, as `fencegate_requests_total` counts it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +39,28 @@ pub enum Decision {
     Unavailable,
     /// Let through without a comparison.
     Passed,
+}
+
+impl Decision {
+    /// How a refusal is counted. A failure of the backend is not a decision of the gate: it was counted when it was
+    /// admitted.
+    #[must_use]
+    pub fn of(reason: Reason) -> Option<Decision> {
+        match reason {
+            Reason::StaleToken => Some(Decision::Stale),
+            Reason::MissingToken => Some(Decision::Missing),
+            Reason::MalformedToken
+            | Reason::AmbiguousPath
+            | Reason::MethodOverride
+            | Reason::BadRequest
+            | Reason::StepTooLarge => Some(Decision::Malformed),
+            Reason::UnmatchedWrite | Reason::NotAllowed | Reason::UpgradeRefused => Some(Decision::Unmatched),
+            Reason::Draining | Reason::StoreUnavailable | Reason::NotOwner | Reason::Overloaded => {
+                Some(Decision::Unavailable)
+            }
+            Reason::UpstreamUnreachable | Reason::UpstreamFailed | Reason::UpstreamTimeout => None,
+        }
+    }
 }
 
 const DECISIONS: [(Decision, &str); 8] = [
@@ -85,6 +110,8 @@ pub struct Metrics {
     pub upstream_seconds: Histogram,
     /// Of TLS.
     pub tls: TlsMetrics,
+    /// Of ownership.
+    pub owner: OwnerMetrics,
 }
 
 /// Gauges, read when someone asks for the metrics.
@@ -98,6 +125,8 @@ pub struct Levels {
     pub fences: i64,
     /// Resources that rules in observe mode have marks of.
     pub observed: i64,
+    /// Whether this instance may let fenced requests through.
+    pub owner: bool,
 }
 
 impl Default for Metrics {
@@ -160,6 +189,7 @@ impl Metrics {
         );
         Metrics {
             tls: TlsMetrics::register(&mut registry),
+            owner: OwnerMetrics::register(&mut registry),
             registry: Mutex::new(registry),
             requests,
             in_flight,
@@ -193,6 +223,7 @@ impl Metrics {
         self.in_doubt.set(levels.in_doubt);
         self.fences.set(levels.fences);
         self.observed.set(levels.observed);
+        self.owner.set(levels.owner);
         let mut text = String::new();
         let registry = self.registry.lock();
         match format {
@@ -243,6 +274,7 @@ mod tests {
                 in_doubt: 2,
                 fences: 3,
                 observed: 0,
+                owner: true,
             },
             TextFormat::OpenMetrics,
         );
@@ -262,6 +294,7 @@ mod tests {
                 in_doubt: 0,
                 fences: 0,
                 observed: 0,
+                owner: true,
             },
             TextFormat::Prometheus,
         );

@@ -6,20 +6,28 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::{FenceRule, Mode, RuleSet};
+use super::{Mode, Shape};
 use crate::base::TokenFormat;
 
 /// The fences of all rules that enforce: those that observe have marks of their own.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
-    fences: Vec<Enforced>,
+    fences: Vec<Fenced>,
 }
 
+/// One fence of a rule, of whatever protocol: which names it gives, and how its tokens are written.
 #[derive(Clone, Debug)]
-struct Enforced {
-    rule: Arc<str>,
-    fence: FenceRule,
-    fold_case: bool,
+pub struct Fenced {
+    /// The rule's name.
+    pub rule: Arc<str>,
+    /// The rule's mode.
+    pub mode: Mode,
+    /// The names.
+    pub shape: Shape,
+    /// How its tokens are written.
+    pub format: TokenFormat,
+    /// Whether names that differ in letter case only are one.
+    pub fold_case: bool,
 }
 
 /// A rule whose tokens are of another kind than those of a resource that it could name.
@@ -39,36 +47,28 @@ pub struct Misfits {
 }
 
 impl Kinds {
-    /// Those of these listeners' rules.
+    /// Those of these.
     #[must_use]
-    pub fn of<'r>(listeners: impl IntoIterator<Item = &'r RuleSet>) -> Kinds {
-        let rules = listeners.into_iter().flat_map(|set| &set.rules);
-        let fences = rules
-            .filter(|rule| rule.mode == Mode::Enforce)
-            .flat_map(|rule| {
-                rule.fences.iter().map(|fence| Enforced {
-                    rule: Arc::clone(&rule.name),
-                    fence: fence.clone(),
-                    fold_case: rule.fold_case,
-                })
-            })
-            .collect();
-        Kinds { fences }
+    pub fn of(fences: impl IntoIterator<Item = Fenced>) -> Kinds {
+        let enforced = fences.into_iter().filter(|fence| fence.mode == Mode::Enforce);
+        Kinds {
+            fences: enforced.collect(),
+        }
     }
 
     /// The first rule that could name this resource, and whose tokens are of another kind than `format`. Looks at
     /// names only where some rule's tokens are of another kind at all.
     #[must_use]
     pub fn other(&self, resource: &str, format: TokenFormat) -> Option<OtherKind> {
-        let differs = |e: &&Enforced| !e.fence.format.same_kind(format);
+        let differs = |e: &&Fenced| !e.format.same_kind(format);
         let found = self
             .fences
             .iter()
             .filter(differs)
-            .find(|e| e.fence.resource.could_name(resource, e.fold_case))?;
+            .find(|e| e.shape.could_name(resource, e.fold_case))?;
         Some(OtherKind {
             rule: Arc::clone(&found.rule),
-            format: found.fence.format,
+            format: found.format,
         })
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn only_names_that_a_rule_could_give_and_only_other_kinds_are_misfits() {
         let set = set(Mode::Enforce, false);
-        let kinds = Kinds::of([&set]);
+        let kinds = Kinds::of(set.fences());
         assert_eq!(kinds.other("Bucket/a", Integer), None);
         assert_eq!(kinds.other("Bucket/a", Hex), None);
         let other = kinds.other("Bucket/a", Pair).unwrap();
@@ -150,14 +150,14 @@ mod tests {
     #[test]
     fn names_are_folded_as_the_rule_folds_them_and_observers_have_none() {
         let folding = set(Mode::Enforce, true);
-        let kinds = Kinds::of([&folding]);
+        let kinds = Kinds::of(folding.fences());
         assert!(kinds.other("bucket/a", Pair).is_some());
         assert!(
             kinds.other("Bucket/a", Pair).is_none(),
             "no folding rule gives this name"
         );
         assert!(
-            Kinds::of([&set(Mode::Observe, false)])
+            Kinds::of(set(Mode::Observe, false).fences())
                 .other("Bucket/a", Pair)
                 .is_none()
         );
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn the_complaint_names_a_few_and_how_many() {
         let set = set(Mode::Enforce, false);
-        let kinds = Kinds::of([&set]);
+        let kinds = Kinds::of(set.fences());
         let mut misfits = Misfits::default();
         misfits.look(&kinds, "Bucket/fine", Integer);
         assert_eq!(misfits.complaint(), None);

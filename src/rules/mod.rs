@@ -20,6 +20,7 @@ mod path;
 mod pattern;
 mod query;
 mod seen;
+mod shape;
 mod source;
 mod template;
 #[cfg(test)]
@@ -31,8 +32,9 @@ use std::time::Duration;
 pub use allow::{Allow, CertPattern, Sender};
 pub use condition::{Conditions, HostPattern, ValuePattern};
 pub use judge::{Claim, Judgement, Refusal, Request, Scratch, Tried};
-pub use kinds::{Kinds, Misfits, OtherKind};
+pub use kinds::{Fenced, Kinds, Misfits, OtherKind};
 pub use pattern::Pattern;
+pub use shape::{Shape, ShapePart};
 pub use source::{Carrier, Sent, TokenPattern, TokenSource};
 pub use template::{Template, is_field_name};
 
@@ -144,6 +146,18 @@ pub enum Missing {
     PassUntilFenced,
 }
 
+impl Missing {
+    /// Its word in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Missing::Deny => "deny",
+            Missing::Pass => "pass",
+            Missing::PassUntilFenced => "pass_until_fenced",
+        }
+    }
+}
+
 /// Whether a rule refuses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
@@ -151,6 +165,17 @@ pub enum Mode {
     Enforce,
     /// It decides, counts and logs, and lets everything through.
     Observe,
+}
+
+impl Mode {
+    /// Its word in the configuration and in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Observe => "observe",
+        }
+    }
 }
 
 /// Whether reads that carry a token are compared, and raise.
@@ -170,6 +195,19 @@ impl RuleSet {
     #[must_use]
     pub fn is_safe(&self, method: &str) -> bool {
         self.safe_methods.iter().any(|m| **m == *method)
+    }
+
+    /// The fences of all its rules.
+    pub fn fences(&self) -> impl Iterator<Item = Fenced> {
+        self.rules.iter().flat_map(|rule| {
+            rule.fences.iter().map(|fence| Fenced {
+                rule: Arc::clone(&rule.name),
+                mode: rule.mode,
+                shape: fence.resource.shape(),
+                format: fence.format,
+                fold_case: rule.fold_case,
+            })
+        })
     }
 
     /// Whether some rule reads a header field of this name: its token, what it matches by, or a part of a name.

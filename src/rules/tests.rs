@@ -725,12 +725,12 @@ fn templates_overlap_where_some_name_fits_both() {
         ("x", "xy", false, false),
     ] {
         assert_eq!(
-            read(first).overlaps(&read(second), fold_case),
+            read(first).shape().overlaps(&read(second).shape(), fold_case),
             wanted,
             "{first} {second}"
         );
         assert_eq!(
-            read(second).overlaps(&read(first), fold_case),
+            read(second).shape().overlaps(&read(first).shape(), fold_case),
             wanted,
             "{second} {first}"
         );

@@ -42,11 +42,11 @@ impl Certificates {
             add(&NO_LISTENER.into(), Side::Admin, Arc::clone(tls) as _);
         }
         for listener in &config.listeners {
-            if let Some(tls) = &listener.tls {
-                add(&listener.name, Side::Clients, Arc::clone(tls) as _);
+            if let Some(tls) = listener.tls() {
+                add(listener.name(), Side::Clients, Arc::clone(tls) as _);
             }
-            if let Some(tls) = &listener.upstream.tls {
-                add(&listener.name, Side::Backend, Arc::clone(tls) as _);
+            if let Some(tls) = &listener.upstream().tls {
+                add(listener.name(), Side::Backend, Arc::clone(tls) as _);
             }
         }
         Certificates(all)

@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-use crate::http::{self, Core, Gate, Idle};
+use super::gates::{Gate, Part};
+use crate::base::Idle;
 
 /// What a core is told.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub enum Message {
     },
     /// Close idle connections; the others close after the request that they are at.
     Close,
+    /// Reset idle connections to the backends: this instance has ceased to be the owner.
+    Disown,
     /// End all connections now, and the core with them.
     Abort,
 }
@@ -44,7 +47,7 @@ struct Handle {
 
 impl Cores {
     /// Starts a thread for each core of the machine that this process may use.
-    pub fn start(gates: &[Arc<Gate>]) -> io::Result<Cores> {
+    pub fn start(gates: &[Gate]) -> io::Result<Cores> {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let mut handles = Vec::new();
         let mut receivers = Vec::new();
@@ -60,10 +63,7 @@ impl Cores {
         }
         let cores = Cores(Arc::new(handles));
         for (index, (told, connections)) in receivers.into_iter().enumerate() {
-            let parts: Vec<_> = gates
-                .iter()
-                .map(|gate| (Arc::clone(gate), Core::new(gate)))
-                .collect();
+            let parts: Vec<Part> = gates.iter().map(Gate::part).collect();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
@@ -123,11 +123,7 @@ impl Cores {
 }
 
 /// One core's life.
-async fn run(
-    mut told: mpsc::UnboundedReceiver<Message>,
-    parts: Vec<(Arc<Gate>, Arc<Core>)>,
-    connections: Arc<AtomicUsize>,
-) {
+async fn run(mut told: mpsc::UnboundedReceiver<Message>, parts: Vec<Part>, connections: Arc<AtomicUsize>) {
     let mut tasks = JoinSet::new();
     let mut idle: HashMap<Id, (AbortHandle, Arc<Idle>)> = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -139,10 +135,8 @@ async fn run(
                         connections.fetch_sub(1, Ordering::Release);
                         continue;
                     };
-                    let (gate, core) = &parts[gate];
                     let state = Arc::new(Idle::default());
-                    let task = http::serve(Arc::clone(gate), Arc::clone(core), stream, peer, Arc::clone(&state));
-                    let handle = tasks.spawn(task);
+                    let handle = parts[gate].serve(&mut tasks, stream, peer, Arc::clone(&state));
                     idle.insert(handle.id(), (handle, state));
                 }
                 Some(Message::Close) => {
@@ -152,6 +146,7 @@ async fn run(
                         }
                     }
                 }
+                Some(Message::Disown) => parts.iter().for_each(Part::reset),
                 Some(Message::Abort) | None => break,
             },
             Some(ended) = tasks.join_next_with_id() => {
@@ -167,10 +162,10 @@ async fn run(
                 idle.remove(&id);
                 connections.fetch_sub(1, Ordering::Release);
             }
-            _ = tick.tick() => parts.iter().for_each(|(_, core)| core.sweep()),
+            _ = tick.tick() => parts.iter().for_each(Part::sweep),
         }
     }
     tasks.shutdown().await;
     connections.store(0, Ordering::Release);
-    parts.iter().for_each(|(_, core)| core.close());
+    parts.iter().for_each(Part::close);
 }

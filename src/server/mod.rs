@@ -8,35 +8,44 @@ mod accept;
 mod certificates;
 mod core;
 mod files;
+mod gates;
 mod signals;
+mod store;
+mod tenure;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use self::accept::{accept, listen};
 use self::certificates::Certificates;
 use self::core::{Cores, Message};
+use self::gates::Gate;
 use self::signals::Signals;
+pub use self::store::settings;
+use self::store::{Opened, hold_of};
+use self::tenure::Tenures;
 use crate::admin::{self, Admin, Effective, Ready};
-use crate::config::{Config, Store};
-use crate::http::Gate;
-use crate::keeper::{Keeper, Marks, Seat};
-use crate::ledger::file::{FileLedger, OpenError};
-use crate::ledger::memory::MemoryLedger;
-use crate::ledger::{Found, Ledger, StoreError};
+use crate::config::Config;
+use crate::keeper::{Keeper, Seat};
+use crate::ledger::StoreError;
+use crate::ledger::etcd::{self, Agent, Event};
+use crate::ledger::file;
 use crate::observe::Metrics;
-use crate::rules::{Kinds, Misfits};
 
 /// Why a gate could not start, or ended other than it should.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The store is damaged, taken by another instance, or out of reach.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] file::OpenError),
+    /// The store in etcd can't be read, or what is configured for it can't be used.
+    #[error(transparent)]
+    OpenEtcd(#[from] etcd::OpenError),
     /// The store has marks of another kind of token than the rules read.
     #[error("{0}")]
     OtherKinds(String),
@@ -89,24 +98,15 @@ async fn serve(config: Config) -> Result<(), Failure> {
         Err(error) => tracing::warn!(%error, "the bound on open files can't be raised"),
     }
     let metrics = Arc::new(Metrics::new());
-    let settle_after = config.settle_after_max();
-    let (ledger, marks, found) = open_store(&config, settle_after, &metrics)?;
-    let hold = if found.clean {
-        Duration::ZERO
-    } else {
-        found.settle_after.max(settle_after)
-    };
-    if !hold.is_zero() {
-        tracing::warn!(
-            ?hold,
-            "the earlier run did not stop cleanly: raises wait until what it had sent has settled"
-        );
-    }
-    let keeper = Keeper::new(marks, ledger, Arc::clone(&metrics), hold);
-    let seat = Seat::new(Arc::clone(&keeper));
-    let outcome = operate(config, &seat, metrics, &mut signals, settle_after).await;
+    let Opened { seat, shared } = store::open(&config, &metrics)?;
+    let (agent, events) = shared.unzip();
+    let outcome = operate(config, &seat, agent.clone(), events, metrics, &mut signals).await;
+    let keeper = seat.keeper();
     let clean = keeper.is_settled();
     let closed = keeper.close(clean);
+    if let Some(agent) = agent {
+        agent.stop();
+    }
     outcome?;
     closed?;
     if !clean {
@@ -120,69 +120,30 @@ async fn serve(config: Config) -> Result<(), Failure> {
     Ok(())
 }
 
-fn open_store(
-    config: &Config,
-    settle_after: Duration,
-    metrics: &Arc<Metrics>,
-) -> Result<(Arc<dyn Ledger>, Marks, Found), Failure> {
-    let mut marks = Marks::default();
-    match &config.store {
-        Store::Memory => {
-            let found = Found {
-                clean: true,
-                settle_after: Duration::ZERO,
-            };
-            Ok((Arc::new(MemoryLedger::new()), marks, found))
-        }
-        Store::File { path } => {
-            let is_new = !path.join("marks").exists();
-            let metrics = Arc::clone(metrics);
-            let on_commit = Arc::new(move |took| metrics.commit_seconds.observe(took));
-            let folder: &PathBuf = path;
-            let kinds = Kinds::of(config.listeners.iter().map(|listener| &*listener.rules));
-            let mut misfits = Misfits::default();
-            let (ledger, found) = FileLedger::open(folder, settle_after, on_commit, &mut |name, mark| {
-                misfits.look(&kinds, name, mark.format);
-                marks.load(name, mark.token)
-            })?;
-            if let Some(complaint) = misfits.complaint() {
-                // Nothing was sent: what the earlier run left stays as it was.
-                ledger.close(found.clean)?;
-                return Err(Failure::OtherKinds(complaint));
-            }
-            let folder = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            if is_new {
-                tracing::warn!(folder = %folder.display(), "a new, empty store: right only where this backend was never fenced before");
-            } else {
-                tracing::info!(folder = %folder.display(), "marks are read");
-            }
-            Ok((Arc::new(ledger), marks, found))
-        }
-    }
-}
-
 /// Everything between the open store and the closed one.
 async fn operate(
     config: Config,
     seat: &Arc<Seat>,
+    agent: Option<Arc<Agent>>,
+    events: Option<UnboundedReceiver<Event>>,
     metrics: Arc<Metrics>,
     signals: &mut Signals,
-    settle_after: Duration,
 ) -> Result<(), Failure> {
+    let settle_after = config.settle_after_max();
+    let kinds = store::kinds(&config);
     let shutdown_timeout = config.shutdown_timeout;
     let effective = Arc::new(Effective::of(&config));
     let certificates = Certificates::of(&config, &metrics);
     let mut sockets = Vec::new();
     for listener in config.listeners {
-        let socket = listen(listener.bind).map_err(|source| Failure::Bind {
-            what: format!("listener {}", listener.name),
-            address: listener.bind,
+        let (name, bind) = (Arc::clone(listener.name()), listener.bind());
+        let socket = listen(bind).map_err(|source| Failure::Bind {
+            what: format!("listener {name}"),
+            address: bind,
             source,
         })?;
-        sockets.push((
-            socket,
-            Gate::new(listener, Arc::clone(seat), Arc::clone(&metrics)),
-        ));
+        tracing::info!(listener = &*name, %bind, backend = %listener.upstream(), "listening");
+        sockets.push((socket, Gate::of(listener, seat, &metrics)));
     }
     let bind = config.admin.bind;
     let admin_socket = tokio::net::TcpListener::bind(bind)
@@ -192,17 +153,21 @@ async fn operate(
             address: bind,
             source,
         })?;
-    let gates: Vec<Arc<Gate>> = sockets.iter().map(|(_, gate)| Arc::clone(gate)).collect();
+    let (sockets, gates): (Vec<_>, Vec<Gate>) = sockets.into_iter().unzip();
     let cores = Cores::start(&gates)?;
+    let mut tenures = events.map(|events| {
+        let (seat, cores, metrics) = (Arc::clone(seat), cores.clone(), Arc::clone(&metrics));
+        tokio::spawn(Tenures::new(seat, cores, metrics, kinds, settle_after).follow(events))
+    });
     let (stop, stopped) = watch::channel(false);
     let mut accepting = tokio::task::JoinSet::new();
-    for (index, (socket, gate)) in sockets.into_iter().enumerate() {
-        tracing::info!(listener = &*gate.listener().name, bind = %gate.listener().bind, backend = %gate.listener().upstream, "listening");
+    for (index, socket) in sockets.into_iter().enumerate() {
         accepting.spawn(accept(socket, index, cores.clone(), stopped.clone()));
     }
     let ready = Arc::new(Ready::default());
     let admin = Admin {
         seat: Arc::clone(seat),
+        agent,
         metrics,
         ready: Arc::clone(&ready),
         tls: config.admin.tls,
@@ -219,7 +184,10 @@ async fn operate(
     ready.set(true);
     tracing::info!(fences = keeper.fences(), admin = %bind, "ready");
 
-    signals.stop().await;
+    let outcome = tokio::select! {
+        () = signals.stop() => Ok(()),
+        failure = failed(&mut tenures) => Err(failure),
+    };
     tracing::info!(
         ?shutdown_timeout,
         "stopping: no new connections, what is under way is finished"
@@ -227,11 +195,11 @@ async fn operate(
     ready.set(false);
     let _nobody_left = stop.send(true);
     accepting.join_all().await;
-    gates.iter().for_each(|gate| gate.close());
+    gates.iter().for_each(Gate::close);
     cores.tell(|| Message::Close);
     let deadline = Instant::now() + shutdown_timeout;
     tokio::select! {
-        () = settle(&keeper, &cores, deadline) => {}
+        () = settle(seat, &cores, deadline) => {}
         // A second signal: the process ends now, and the marker says so.
         () = signals.stop() => tracing::warn!("told to stop twice: not waiting any longer"),
     }
@@ -246,12 +214,26 @@ async fn operate(
     drop(admin_stop);
     // A client of the admin address that keeps its connection must not keep the process.
     let _late = tokio::time::timeout(Duration::from_millis(200), admin).await;
-    Ok(())
+    if let Some(tenures) = tenures {
+        tenures.abort();
+    }
+    outcome
+}
+
+/// Why the tenures of an owned store can't go on; never with a store of one's own.
+async fn failed(tenures: &mut Option<JoinHandle<Failure>>) -> Failure {
+    match tenures {
+        Some(tenures) => match tenures.await {
+            Ok(failure) => failure,
+            Err(error) => Failure::System(std::io::Error::other(error)),
+        },
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until nothing is under way and nothing may still take effect, or the deadline is over.
-async fn settle(keeper: &Keeper, cores: &Cores, deadline: Instant) {
-    while Instant::now() < deadline && (cores.connections() > 0 || !keeper.is_settled()) {
+async fn settle(seat: &Seat, cores: &Cores, deadline: Instant) {
+    while Instant::now() < deadline && (cores.connections() > 0 || !seat.keeper().is_settled()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -16,7 +16,7 @@ use tokio::net::{TcpSocket, UnixStream};
 
 pub use self::pool::{NoConn, Pool, Slot, Slots};
 use crate::base::Buf;
-use crate::config::Target;
+use crate::config::{Target, Upstream};
 use crate::keeper::{Cut, Flight};
 use crate::net::{ClientTls, Stream};
 
@@ -195,6 +195,17 @@ impl Conn {
 }
 
 impl Backend {
+    /// The backend of a listener.
+    #[must_use]
+    pub fn of(upstream: &Upstream) -> Backend {
+        Backend {
+            target: upstream.target.clone(),
+            tls: upstream.tls.clone(),
+            connect_timeout: upstream.connect_timeout,
+            settle_after: upstream.settle_after,
+        }
+    }
+
     /// Connects, trying the addresses of the name in their order. The name is resolved anew each time.
     async fn connect(&self) -> io::Result<Stream> {
         match tokio::time::timeout(self.connect_timeout, self.attempt()).await {

@@ -125,7 +125,7 @@ fn check_kinds(held: &Contents, offered: &Contents) -> Result<(), Failed> {
 }
 
 /// Clean only where both are: what was in flight under either may still take effect, for the longer of their times.
-fn marker(held: Found, offered: Found) -> Found {
+pub(super) fn marker(held: Found, offered: Found) -> Found {
     let clean = held.clean && offered.clean;
     let counts = |found: &&Found| clean || !found.clean;
     let both = [held, offered];

@@ -2,16 +2,20 @@
 
 use std::path::PathBuf;
 
+use super::etcd::Shared;
 use super::plan::Plan;
 use crate::cli::failed::Failed;
 use crate::config::{Config, Store};
-use crate::ledger::Contents;
 use crate::ledger::file::{FORMAT, Offline, OpenError};
+use crate::ledger::{Contents, Found};
+use crate::server;
 
 /// Where the configured store is.
 pub(super) enum Seat {
     /// In a folder of this machine.
     File(PathBuf),
+    /// In etcd.
+    Etcd(Shared),
 }
 
 /// What a store holds, and what else there is to say about it.
@@ -21,6 +25,8 @@ pub(super) struct Held {
     pub(super) format: u32,
     /// For people, and as members of the JSON.
     pub(super) more: Vec<(&'static str, String)>,
+    /// The instance that owns the store at this moment, and goes on changing it.
+    pub(super) owner: Option<String>,
 }
 
 impl Seat {
@@ -29,6 +35,10 @@ impl Seat {
     pub(super) fn of(config: &Config) -> Result<Seat, Failed> {
         match &config.store {
             Store::File { path } => Ok(Seat::File(path.clone())),
+            Store::Etcd(store) => {
+                let settings = server::settings(store, config.settle_after_max());
+                Ok(Seat::Etcd(Shared::new(settings)))
+            }
             Store::Memory => Err(Failed::wrong(
                 "store: kind: memory keeps nothing beyond its run; ask the running gate: fencegate fences list",
             )),
@@ -38,6 +48,7 @@ impl Seat {
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Seat::File(_) => "file",
+            Seat::Etcd(_) => "etcd",
         }
     }
 
@@ -48,6 +59,7 @@ impl Seat {
                 .unwrap_or_else(|_| path.clone())
                 .display()
                 .to_string(),
+            Seat::Etcd(shared) => shared.place(),
         }
     }
 
@@ -57,6 +69,7 @@ impl Seat {
             Seat::File(path) => Offline::look(path)
                 .map(of_file)
                 .map_err(|error| not_opened(&error)),
+            Seat::Etcd(shared) => shared.look()?.ok_or_else(|| shared.absent()),
         }
     }
 
@@ -67,12 +80,15 @@ impl Seat {
                 Err(OpenError::Absent { .. }) => Ok(of_file(Contents::default())),
                 looked => looked.map(of_file).map_err(|error| not_opened(&error)),
             },
+            Seat::Etcd(shared) => Ok(shared.look()?.unwrap_or_else(|| of_file(Contents::default()))),
         }
     }
 
-    /// Works out what to change by what the store holds, with every gate kept out, and does it.
+    /// Works out what to change by what the store holds, with every gate kept out, and does it. `offered` is the marker
+    /// of what is taken in.
     pub(super) fn take_in(
         &self,
+        offered: Found,
         plan: impl FnOnce(&Contents) -> Result<Plan, Failed>,
     ) -> Result<Plan, Failed> {
         match self {
@@ -86,6 +102,7 @@ impl Seat {
                 })?;
                 Ok(plan)
             }
+            Seat::Etcd(shared) => shared.take_in(offered, plan),
         }
     }
 }
@@ -95,6 +112,7 @@ fn of_file(contents: Contents) -> Held {
         contents,
         format: FORMAT,
         more: Vec::new(),
+        owner: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Kind::{OneOrMore, Pairs, Value, Values};
 use super::State::{Optional, Required};
-use super::{Section, key, later};
+use super::{Section, key};
 
 pub(super) static MATCH: Section = Section {
     what: "match",
@@ -37,10 +37,6 @@ pub(super) static MATCH: Section = Section {
             Optional,
             "query fields that must be there; * in a value is any text",
         ),
-        later("keys", "the keys of a redis command"),
-        later("commands", "redis commands"),
-        later("undeclared_keys", "redis commands whose keys can't be told"),
-        later("database", "the database of a postgres session"),
     ],
 };
 

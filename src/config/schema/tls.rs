@@ -52,3 +52,28 @@ pub(super) static CLIENT_TLS: Section = Section {
         ),
     ],
 };
+
+pub(super) static ETCD_TLS: Section = Section {
+    what: "tls",
+    keys: &[
+        key(
+            "ca_file",
+            Value("a file"),
+            Optional,
+            "the authorities that vouch for etcd, in PEM; this machine's if left out",
+        ),
+        key(
+            "cert_file",
+            Value("a file"),
+            Optional,
+            "the certificate that etcd is shown, in PEM",
+        ),
+        key("key_file", Value("a file"), Optional, "its private key, in PEM"),
+        key(
+            "server_name",
+            Value("a name"),
+            Optional,
+            "what etcd's certificate must be for; an endpoint's host if left out",
+        ),
+    ],
+};

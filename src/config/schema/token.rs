@@ -2,7 +2,7 @@
 
 use super::Kind::{Choice, OneOrMore, Value};
 use super::State::{Default, Optional};
-use super::{Section, key, later};
+use super::{Section, key};
 
 pub(super) static TOKEN: Section = Section {
     what: "token",
@@ -43,9 +43,5 @@ pub(super) static TOKEN: Section = Section {
             Optional,
             "refuses a raise by more than this, but for a resource's first; for format integer",
         ),
-        later("connection", "the token of a redis connection"),
-        later("startup_option", "the token of a postgres session"),
-        later("proxy_tlv", "the token in a PROXY header"),
-        later("preface", "the token in a first line"),
     ],
 };

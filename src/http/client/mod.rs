@@ -15,17 +15,16 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use self::head::Head;
-use self::refusal::{Refusal, judged_answer, note_path};
-use super::alarm::Alarm;
+use self::refusal::{Refusal, judged_answer, not_owner, note_path};
 use super::answer::Answer;
 use super::exchange::{Ended, Exchange};
 use super::request::{Facts, Upload};
-use super::{Core, Gate, Idle, linger};
-use crate::base::{Buf, ClientCert, Reason};
-use crate::config::Listener;
+use super::{Core, Gate, linger};
+use crate::base::{Buf, ClientCert, Idle, Reason};
+use crate::config::HttpListener;
 use crate::fence::Claim;
 use crate::keeper::{Ask, Flight, Keeper};
-use crate::net::Stream;
+use crate::net::{Alarm, Stream};
 use crate::observe::Decision;
 use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn};
@@ -285,7 +284,7 @@ impl<'a> Client<'a> {
     /// it has come, in the outbox.
     fn read(&mut self, head_len: usize) -> Result<Plan<'a>, Refusal> {
         let gate: &'a Arc<Gate> = self.gate;
-        let listener: &'a Listener = &gate.listener;
+        let listener: &'a HttpListener = &gate.listener;
         let mut storage = HeaderStorage::new();
         let Side { inbox, outbox, .. } = &mut self.side;
         let head = parse_request(&inbox.filled()[..head_len], &mut storage).map_err(|error| {
@@ -323,7 +322,11 @@ impl<'a> Client<'a> {
             Judgement::Pass { rule, .. } => (rule, Bearing::Free),
             Judgement::Fenced { rule, .. } => (Some(rule), Bearing::Fenced),
             Judgement::Refused(refusal) if refusal.binds() => {
-                let answer = judged_answer(&refusal, &self.scratch);
+                // Whoever stands by judges nobody: the one that is active does.
+                let answer = match refusal.rule {
+                    Some(_) if !gate.seat.keeper().is_owner() => not_owner(),
+                    _ => judged_answer(&refusal, &self.scratch),
+                };
                 return Err(refuse(answer, refusal.rule));
             }
             Judgement::Refused(refusal) => (refusal.rule, Bearing::Observed(refusal.reason)),

@@ -1,6 +1,5 @@
 //! What is noted of a request whose rule only observes: it goes through whatever was found.
 
-use super::super::answer::decision;
 use super::Client;
 use crate::base::{Reason, Token};
 use crate::keeper::Sighting;
@@ -10,7 +9,7 @@ use crate::rules::Rule;
 impl Client<'_> {
     /// A request that would have been refused before its tokens were compared.
     pub(super) fn note_refusal(&self, reason: Reason, rule: Option<&Rule>) {
-        if let Some(decision) = decision(reason) {
+        if let Some(decision) = Decision::of(reason) {
             self.gate.decisions(rule).count(decision);
         }
         let rule = rule.map_or("", |rule| &rule.name);

@@ -5,12 +5,13 @@ use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::super::answer::{Answer, Form, RequestId, decision};
+use super::super::answer::{Answer, Form, RequestId};
 use super::super::request::{Facts, skip_body};
 use super::{Bearing, Client, Next, Plan, Side};
 use crate::base::{Reason, Token};
 use crate::config::Errors;
 use crate::keeper::{Cut, Refused};
+use crate::observe::Decision;
 use crate::rules::{self, Scratch};
 use crate::wire::http1::{Framing, Version};
 
@@ -129,7 +130,7 @@ impl<'a> Client<'a> {
         } = refusal;
         let gate = self.gate;
         let rule = rule.map(|index| &gate.listener.rules.rules[index]);
-        if let Some(decision) = decision(answer.reason) {
+        if let Some(decision) = Decision::of(answer.reason) {
             gate.decisions(rule).count(decision);
         }
         if answer.rule.is_none() {
@@ -224,7 +225,8 @@ pub(super) fn judged_answer(refusal: &rules::Refusal<'_>, scratch: &Scratch) -> 
     answer
 }
 
-fn not_owner() -> Answer {
+/// Where this instance stands by.
+pub(super) fn not_owner() -> Answer {
     Answer::new(
         Reason::NotOwner,
         "this instance does not own the fences: another one may",

@@ -187,12 +187,7 @@ impl<'k> Exchange<'_, 'k> {
             };
             write_response_head(self.side.reply.end(), &head, options);
         }
-        let doubtful = self
-            .gate
-            .listener
-            .upstream
-            .in_doubt_statuses
-            .contains(&head.status);
+        let doubtful = self.gate.listener.in_doubt_statuses.contains(&head.status);
         // It is the backend's word that binds a connection to a client. The client's alone only keeps the connection
         // from all others: whoever claims to authenticate must not hold one for as long as it likes.
         let bound = conn.is_own() || head.connection_auth;

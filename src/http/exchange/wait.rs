@@ -79,7 +79,7 @@ impl<'k> Exchange<'_, 'k> {
     /// What time is waited for, and whose it is.
     fn deadline(&self) -> (Instant, Late) {
         let listener = &self.gate.listener;
-        let (patience, answering) = (listener.limits.idle_timeout, listener.upstream.response_timeout);
+        let (patience, answering) = (listener.limits.idle_timeout, listener.response_timeout);
         let moved = self.moved;
         let mut first = match (&self.answer, self.sent_at) {
             (Progress::Head { .. }, None) if !self.stop_sending && self.side.outbox.is_empty() => {

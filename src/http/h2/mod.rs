@@ -22,8 +22,8 @@ use tokio::task::JoinSet;
 use self::heads::{Fragments, Screened};
 use self::stream::{NoRequest, Pump};
 use super::client::{Client, First, Peer};
-use super::{Core, Gate, Idle};
-use crate::base::Buf;
+use super::{Core, Gate};
+use crate::base::{Buf, Idle};
 use crate::net::{Duplex, Stream, pipe};
 use crate::wire::http1::Framing;
 

@@ -1,0 +1,93 @@
+//! One gate a listener, of the listener's protocol: the only place that knows which protocols there are gates for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::base::Idle;
+use crate::config::Listener;
+use crate::http;
+use crate::keeper::Seat;
+use crate::observe::Metrics;
+
+/// A listener's gate.
+#[derive(Clone, Debug)]
+pub enum Gate {
+    /// HTTP/1.1 and HTTP/2.
+    Http(Arc<http::Gate>),
+}
+
+/// What one core has of a gate.
+#[derive(Debug)]
+pub enum Part {
+    /// HTTP/1.1 and HTTP/2.
+    Http(Arc<http::Gate>, Arc<http::Core>),
+}
+
+impl Gate {
+    /// The gate of a listener.
+    pub fn of(listener: Listener, seat: &Arc<Seat>, metrics: &Arc<Metrics>) -> Gate {
+        let (seat, metrics) = (Arc::clone(seat), Arc::clone(metrics));
+        match listener {
+            Listener::Http(listener) => Gate::Http(http::Gate::new(listener, seat, metrics)),
+        }
+    }
+
+    /// From now on nothing new is begun: what is under way is finished.
+    pub fn close(&self) {
+        match self {
+            Gate::Http(gate) => gate.close(),
+        }
+    }
+
+    /// One core's part of it.
+    pub fn part(&self) -> Part {
+        match self {
+            Gate::Http(gate) => Part::Http(Arc::clone(gate), http::Core::new(gate)),
+        }
+    }
+}
+
+impl Part {
+    /// Serves one client connection until it ends, as a task of its own.
+    pub fn serve(
+        &self,
+        tasks: &mut JoinSet<()>,
+        socket: TcpStream,
+        peer: SocketAddr,
+        idle: Arc<Idle>,
+    ) -> AbortHandle {
+        match self {
+            Part::Http(gate, core) => tasks.spawn(http::serve(
+                Arc::clone(gate),
+                Arc::clone(core),
+                socket,
+                peer,
+                idle,
+            )),
+        }
+    }
+
+    /// Closes what has been idle for too long. Called about once a second.
+    pub fn sweep(&self) {
+        match self {
+            Part::Http(_, core) => core.sweep(),
+        }
+    }
+
+    /// Resets all that is idle: this instance has ceased to be the owner.
+    pub fn reset(&self) {
+        match self {
+            Part::Http(_, core) => core.reset(),
+        }
+    }
+
+    /// Closes all that is idle, at the end.
+    pub fn close(&self) {
+        match self {
+            Part::Http(_, core) => core.close(),
+        }
+    }
+}
