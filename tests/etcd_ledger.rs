@@ -38,7 +38,7 @@ fn what_was_acknowledged_is_there_for_the_next_owner_after_a_clean_stop() {
     }
     owner.ledger.close(true).unwrap();
     assert!(!owner.ledger.owned());
-    assert!(matches!(owner.make(raise("a", 9)), Err(StoreError::Failed(_))));
+    assert!(matches!(owner.make(raise("a", 9)), Err(StoreError::NotOwner)));
     assert_eq!(etcd.control().get(&format!("{PREFIX}owner")), None);
     assert!(first.next().is_none(), "it stands for nothing any more");
     let next = Instance::start(settings(etcd.endpoints())).elected();
@@ -371,7 +371,7 @@ fn an_agent_that_is_stopped_gives_the_prefix_up_as_unclean() {
     let owner = first.elected();
     first.agent.stop();
     assert!(!owner.ledger.owned());
-    assert!(matches!(owner.make(raise("a", 1)), Err(StoreError::Failed(_))));
+    assert!(matches!(owner.make(raise("a", 1)), Err(StoreError::NotOwner)));
     assert!(owner.ledger.close(true).is_err());
     let next = Instance::start(settings(etcd.endpoints())).elected();
     assert!(!next.found.clean);

@@ -14,7 +14,8 @@ use crate::base::Token;
 use crate::ledger::{Change, Done, Mark, StoreError};
 use crate::owner::{Attempt, Held, Revision};
 
-/// A change whose caller waits. Dropped without an answer it says that nothing is known of it.
+/// A change whose caller waits. Dropped without an answer it says that the tenure is
+/// over, and nothing is known of it.
 pub(super) struct Pending {
     pub(super) change: Change,
     done: Option<Done>,
@@ -85,12 +86,9 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.tell(Err(StoreError::Failed(NOT_OWNER.to_owned())));
+        self.tell(Err(StoreError::NotOwner));
     }
 }
-
-/// What callers hear once the tenure is over.
-pub(super) const NOT_OWNER: &str = "this instance does not own the store any more";
 
 /// The bounds of one transaction. They shrink to what the server takes, and stay there.
 #[derive(Debug)]
@@ -307,7 +305,7 @@ mod tests {
         let change = raise("a", 1).change.clone();
         let done = move |result: Result<(), StoreError>| tell.send(result).unwrap();
         drop(Pending::new(change, Box::new(done)));
-        assert!(matches!(told.recv(), Ok(Err(StoreError::Failed(_)))));
+        assert!(matches!(told.recv(), Ok(Err(StoreError::NotOwner))));
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl Failure {
     pub(super) fn told(&self) -> StoreError {
         match self {
             Failure::NoSpace => StoreError::Full(self.to_string()),
-            other => StoreError::Failed(other.to_string()),
+            Failure::Away(what) => StoreError::Away(what.clone()),
+            other => StoreError::Away(other.to_string()),
         }
     }
 }

@@ -73,7 +73,7 @@ impl Life {
                 self.doubt(Some(why));
                 return Next::Wait(failing.next());
             }
-            Err(Unseen::Failure(_)) => {
+            Err(Unseen::Away) => {
                 self.status.lock().owner = None;
                 return Next::Wait(failing.next());
             }

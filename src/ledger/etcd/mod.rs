@@ -136,7 +136,7 @@ pub struct Agent {
     cluster: Arc<Cluster>,
     status: Arc<Mutex<Status>>,
     stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Agent {
@@ -174,7 +174,7 @@ impl Agent {
             cluster,
             status,
             stop,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -189,9 +189,9 @@ impl Agent {
 
     /// Ends it, within some seconds. An ownership that was not given up by [`Ledger::close`] before is given up as an
     /// unclean stop.
-    pub fn stop(&mut self) {
+    pub fn stop(&self) {
         let _gone = self.stop.send(true);
-        if let Some(thread) = self.thread.take()
+        if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the thread of the store in etcd panicked; this is a bug");
@@ -243,14 +243,12 @@ impl EtcdLedger {
     }
 
     fn ask<T>(&self, job: impl FnOnce(SyncSender<Result<T, StoreError>>) -> Job) -> Result<T, StoreError> {
-        if let Some(reason) = self.tenure.over() {
-            return Err(StoreError::Failed(reason));
+        if self.tenure.over().is_some() {
+            return Err(StoreError::NotOwner);
         }
         let (reply, answer) = sync_channel(1);
-        let asked = self.jobs.send(job(reply));
-        let gone = || self.tenure.over().map_or(StoreError::Closed, StoreError::Failed);
-        asked.map_err(|_| gone())?;
-        answer.recv().unwrap_or_else(|_| Err(gone()))
+        self.jobs.send(job(reply)).map_err(|_| StoreError::NotOwner)?;
+        answer.recv().unwrap_or(Err(StoreError::NotOwner))
     }
 }
 
@@ -284,6 +282,10 @@ impl Ledger for EtcdLedger {
 
     fn audit_trail(&self, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
         self.ask(|reply| Job::AuditTrail(limit, reply))
+    }
+
+    fn is_leased(&self) -> bool {
+        true
     }
 
     fn owned(&self) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use etcd_client::{Certificate, Identity, TlsOptions};
 
 use super::OpenError;
+use crate::config::{Password, read_secret};
 
 /// What an [`super::Agent`] needs to know.
 #[derive(Clone, Debug)]
@@ -27,13 +28,13 @@ pub struct Settings {
     pub instance: String,
 }
 
-/// A user of etcd. The file is read with each login, so that a new password needs no restart.
+/// A user of etcd. A file is read with each login, so that a new password needs no restart.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The user's name.
     pub username: String,
-    /// The file with the password.
-    pub password_file: PathBuf,
+    /// Where the password is.
+    pub password: Password,
 }
 
 /// Certificates towards etcd. The files are read with each connection, so that renewed ones need no restart.
@@ -93,10 +94,10 @@ impl Settings {
 
 impl Login {
     pub(super) fn password(&self) -> Result<String, String> {
-        let text = read(&self.password_file)?;
-        let text = String::from_utf8(text)
-            .map_err(|_| format!("{}: the password is not text", self.password_file.display()))?;
-        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        match &self.password {
+            Password::Given(secret) => Ok(secret.reveal().to_owned()),
+            Password::File(path) => Ok(read_secret(path)?.reveal().to_owned()),
+        }
     }
 }
 

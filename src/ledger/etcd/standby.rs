@@ -32,7 +32,8 @@ pub(super) struct Seen {
 /// Why nothing is seen that counts.
 #[derive(Debug)]
 pub(super) enum Unseen {
-    Failure(Failure),
+    /// Nobody answers.
+    Away,
     /// Nobody answers but those with another history.
     Doubtful(String),
     /// It can't be read, now or later.
@@ -66,7 +67,7 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
                 continue;
             }
         };
-        let origin = answer.origin().map_err(Unseen::Failure)?;
+        let origin = answer.origin().map_err(|_| Unseen::Away)?;
         match judge(cluster, before, origin, &answer)? {
             Ok(seen) => {
                 cluster.answered(at);
@@ -82,7 +83,7 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
         (Some(why), _) => Err(Unseen::Doubtful(why)),
         (None, Some(failure)) => {
             cluster.unanswered(&failure);
-            Err(Unseen::Failure(failure))
+            Err(Unseen::Away)
         }
         (None, None) => unreachable!("there is an endpoint: Settings::check"),
     }
@@ -144,9 +145,7 @@ fn single_values(answer: &TxnResponse) -> Result<[Option<KeyValue>; 3], Unseen> 
         .into_iter()
         .map(|mut get| get.take_kvs().into_iter().next())
         .collect();
-    values
-        .try_into()
-        .map_err(|_| Unseen::Failure(Failure::Away("an answer of another shape".to_owned())))
+    values.try_into().map_err(|_| Unseen::Away)
 }
 
 /// The answers to a transaction's reads.

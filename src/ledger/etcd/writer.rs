@@ -289,7 +289,7 @@ impl Writer {
         if answer.succeeded() {
             Ok(())
         } else {
-            Err(StoreError::Failed(super::batch::NOT_OWNER.to_owned()))
+            Err(StoreError::NotOwner)
         }
     }
 
@@ -324,7 +324,7 @@ impl Writer {
                 .await;
             match answer {
                 Ok(answer) if answer.succeeded() || self.had_landed(marker, &answer) => return Ok(()),
-                Ok(_) => return Err(StoreError::Failed(super::batch::NOT_OWNER.to_owned())),
+                Ok(_) => return Err(StoreError::NotOwner),
                 Err(other) if other.is_of_the_cluster() => return Err(other.told()),
                 Err(other) => failure = other,
             }
