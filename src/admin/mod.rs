@@ -13,7 +13,7 @@ mod guard;
 mod operate;
 mod problem;
 mod serve;
-mod time;
+pub(crate) mod time;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
