@@ -15,7 +15,7 @@ pub(super) enum Seat {
     /// In a folder of this machine.
     File(PathBuf),
     /// In etcd.
-    Etcd(Shared),
+    Etcd(Box<Shared>),
 }
 
 /// What a store holds, and what else there is to say about it.
@@ -37,7 +37,7 @@ impl Seat {
             Store::File { path } => Ok(Seat::File(path.clone())),
             Store::Etcd(store) => {
                 let settings = server::settings(store, config.settle_after_max());
-                Ok(Seat::Etcd(Shared::new(settings)))
+                Ok(Seat::Etcd(Box::new(Shared::new(settings))))
             }
             Store::Memory => Err(Failed::wrong(
                 "store: kind: memory keeps nothing beyond its run; ask the running gate: fencegate fences list",
