@@ -96,7 +96,7 @@ impl Shared {
             ..self.settings.clone()
         };
         let (tell, events) = unbounded_channel();
-        let mut agent = Agent::start(settings, Arc::new(|_| ()), tell).map_err(|error| not_read(&error))?;
+        let agent = Agent::start(settings, Arc::new(|_| ()), tell).map_err(|error| not_read(&error))?;
         let done = elected(&agent, events).and_then(|(ledger, contents)| fill(&ledger, &contents, plan));
         agent.stop();
         done
