@@ -77,7 +77,7 @@ fn ports_and_names_agree() {
             .find_map(|line| line.trim().strip_prefix(&format!("server {name} ")))
             .expect("the balancer has a server for each gate");
         assert!(
-            server.contains(&format!("-{name}:{}}}", listener.bind.port())),
+            server.contains(&format!("-{name}:{}}}", listener.bind().port())),
             "{server}"
         );
         assert!(
@@ -93,10 +93,10 @@ fn ports_and_names_agree() {
         balancer.contains(&format!("-0.0.0.0:{inside}}}\"")),
         "{published}"
     );
-    let Target::Tcp { host, port } = &listener.upstream.target else {
+    let Target::Tcp { host, port } = &listener.upstream().target else {
         panic!("the store is a service");
     };
-    let store = services[host]["command"].list().iter().map(Yaml::text);
+    let store = services[&**host]["command"].list().iter().map(Yaml::text);
     assert!(store.collect::<Vec<_>>().contains(&&*format!(":{port}")));
 }
 

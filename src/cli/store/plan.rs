@@ -41,7 +41,7 @@ impl Plan {
         check_kinds(held, offered)?;
         let mut plan = Plan {
             changes: Vec::new(),
-            source: format!("an export of a {} store, written at {}", export.kind, export.at),
+            source: format!("an export of kind {}, written at {}", export.kind, export.at),
             marker: marker(held.found, offered.found),
             new: 0,
             raised: Vec::new(),
