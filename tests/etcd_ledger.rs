@@ -334,7 +334,7 @@ fn marks_without_a_marker_are_no_new_prefix() {
 #[test]
 fn an_agent_that_is_stopped_gives_the_prefix_up_as_unclean() {
     let etcd = Etcd::one();
-    let (mut first, owner) = Instance::owning(settings(etcd.endpoints()));
+    let (first, owner) = Instance::owning(settings(etcd.endpoints()));
     first.agent.stop();
     assert!(!owner.ledger.owned());
     assert!(matches!(owner.make(raise("a", 1)), Err(StoreError::NotOwner)));
@@ -348,7 +348,7 @@ fn a_reader_sees_one_revision_and_owns_nothing() {
     let etcd = Etcd::one();
     let unused = Reader::open(settings(etcd.endpoints())).unwrap();
     assert!(unused.view().found.is_none() && unused.view().owner.is_none());
-    let (instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
     owner.make(raise("a", 5)).unwrap();
     let reader = Reader::open(settings(etcd.endpoints())).unwrap();
     owner.make(raise("a", 6)).unwrap();
