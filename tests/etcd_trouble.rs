@@ -361,24 +361,6 @@ fn an_owner_that_lapsed_goes_on_where_its_lease_still_lives() {
     owner.insist(&raise("a", 1));
 }
 
-#[test]
-fn an_etcd_that_is_away_costs_next_to_nothing() {
-    let mut etcd = Etcd::one();
-    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
-    etcd.kill(0);
-    instance.ended_or_lapsed();
-    let before = thread_cpu();
-    let until = Instant::now() + Duration::from_secs(8);
-    wait_for("some seconds", || (Instant::now() > until).then_some(()));
-    let used = thread_cpu() - before;
-    assert!(used < Duration::from_millis(800), "{used:?} of 8 s");
-    etcd.run(0);
-    etcd.wait_until_ready();
-    wait_for("a commit or an end", || {
-        (owner.make(raise("a", 1)).is_ok() || owner.ledger.over().is_some()).then_some(())
-    });
-}
-
 /// An instance whose lease still lives in the copy keeps it until that is over.
 fn adopt_once_nobody_owns(etcd: &Etcd) -> String {
     wait_for("an adoption", || {
@@ -386,26 +368,4 @@ fn adopt_once_nobody_owns(etcd: &Etcd) -> String {
             .ok()
             .map(|adopted| adopted.cluster)
     })
-}
-
-/// What the threads named fencegate-etcd of this process have used: all of those of this test binary, which may run
-/// other tests beside.
-fn thread_cpu() -> Duration {
-    let mut ticks = 0;
-    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
-        let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else {
-            continue;
-        };
-        let Some((head, rest)) = stat.rsplit_once(") ") else {
-            continue;
-        };
-        if head.ends_with("(fencegate-etcd") {
-            let fields: Vec<u64> = rest.split(' ').filter_map(|field| field.parse().ok()).collect();
-            // After the state, which is no number: utime is the eleventh, stime the twelfth.
-            ticks += fields[10] + fields[11];
-        }
-    }
-    // SAFETY: a question about a constant.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Duration::from_secs_f64(ticks as f64 / per_second as f64)
 }

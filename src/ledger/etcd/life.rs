@@ -127,7 +127,7 @@ impl Life {
         self.status.lock().role = Role::Candidate;
         let tenure = Arc::new(won.tenure);
         // Also where this is left by a panic.
-        let ending = Ending(&tenure);
+        let _ending = Ending(&tenure);
         let (jobs, mut queue) = unbounded_channel();
         let announced = Cell::new(false);
         let tell = |turn| self.turn(&announced, turn);
@@ -159,6 +159,10 @@ impl Life {
                 writer.next_audit = loaded.next_audit;
                 self.announce(&tenure, jobs, loaded.marks, won.found, won.answered_at);
                 announced.set(true);
+                if !tenure.owned() {
+                    // It lapsed while the marks were read.
+                    self.turn(&announced, Turn::Lapsed);
+                }
                 tokio::select! {
                     reason = &mut renewing => Written::Over(reason),
                     () = stopped(&mut stop) => {
@@ -169,10 +173,11 @@ impl Life {
                 }
             }
         };
-        drop(ending);
         match written {
             Written::Over(reason) => {
                 self.lost(&tenure, &reason, announced.get());
+                // Where the owner's key is still this tenure's, the next one need not wait for the lease to run out.
+                let _known = writer.resign(false).await;
                 // Whoever still holds the ledger is told, for as long as somebody does.
                 tokio::task::spawn_local(async move { while queue.recv().await.is_some() {} });
                 true
