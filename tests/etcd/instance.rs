@@ -80,6 +80,11 @@ impl Instance {
         })
     }
 
+    /// An event, if one is there.
+    pub fn now(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
     /// Whether nothing has happened.
     pub fn is_quiet(&mut self) -> bool {
         self.events.is_empty()

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{LeaseKeepAliveStream, LeaseKeeper};
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
@@ -232,11 +232,11 @@ impl Renewal<'_> {
 
     /// Reads the owner's key at the member that has answered.
     async fn still_owner(&self, at: usize) -> Result<(), Missed> {
-        let read = Txn::new().and_then([TxnOp::get(self.owner_key.clone(), None)]);
+        // No transaction: while the database is full, some versions refuse even those that only read.
         let answer = self
             .cluster
             .ask_at(at, self.deadline, async |mut client| {
-                client.txn(read.clone()).await
+                client.get(self.owner_key.clone(), None).await
             })
             .await
             .map_err(|failure| match failure {
@@ -247,15 +247,7 @@ impl Renewal<'_> {
                 failure => Missed::Failure(failure),
             })?;
         self.cluster.answered(at);
-        let owner = answer.op_responses().into_iter().next();
-        let made = match owner {
-            Some(TxnOpResponse::Get(get)) => get.kvs().first().map(etcd_client::KeyValue::create_revision),
-            _ => {
-                return Err(Missed::Failure(Failure::Away(
-                    "an answer of another shape".to_owned(),
-                )));
-            }
-        };
+        let made = answer.kvs().first().map(etcd_client::KeyValue::create_revision);
         match made {
             Some(revision) if Revision(revision) == self.tenure.revision => Ok(()),
             Some(_) => Err(Missed::Over("another instance owns the store".to_owned())),
