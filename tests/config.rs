@@ -356,9 +356,11 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() {
-    let found = problems(&small("protocol: http", "protocol: redis"));
-    assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("not supported yet"), "{}", found[0]);
+    for word in ["redis", "postgres", "mysql"] {
+        let found = problems(&small("protocol: http", &format!("protocol: {word}")));
+        assert_eq!(found.len(), 1, "{word}: {found:#?}");
+        assert!(found[0].contains("not supported yet"), "{word}: {}", found[0]);
+    }
 }
 
 #[test]

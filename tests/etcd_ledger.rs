@@ -14,8 +14,7 @@ use fencegate::ledger::{Ledger, StoreError};
 #[test]
 fn a_new_prefix_counts_as_clean_and_is_marked_dirty_while_it_is_owned() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (instance, owner) = Instance::owning(settings(etcd.endpoints()));
     assert!(owner.found.clean);
     assert!(owner.found.settle_after.is_zero());
     assert!(owner.marks.is_empty());
@@ -31,8 +30,7 @@ fn a_new_prefix_counts_as_clean_and_is_marked_dirty_while_it_is_owned() {
 #[test]
 fn what_was_acknowledged_is_there_for_the_next_owner_after_a_clean_stop() {
     let etcd = Etcd::one();
-    let mut first = Instance::start(settings(etcd.endpoints()));
-    let owner = first.elected();
+    let (mut first, owner) = Instance::owning(settings(etcd.endpoints()));
     for (name, token) in [("a", 1), ("b/ß", 7), ("a", 5)] {
         owner.make(raise(name, token)).unwrap();
     }
@@ -41,7 +39,7 @@ fn what_was_acknowledged_is_there_for_the_next_owner_after_a_clean_stop() {
     assert!(matches!(owner.make(raise("a", 9)), Err(StoreError::NotOwner)));
     assert_eq!(etcd.control().get(&format!("{PREFIX}owner")), None);
     assert!(first.next().is_none(), "it stands for nothing any more");
-    let next = Instance::start(settings(etcd.endpoints())).elected();
+    let (_next_agent, next) = Instance::owning(settings(etcd.endpoints()));
     assert!(next.found.clean);
     assert_eq!(next.found.settle_after, SETTLE);
     assert_eq!(next.marks, [("a".to_owned(), 5), ("b/ß".to_owned(), 7)].into());
@@ -52,18 +50,18 @@ fn the_next_owner_of_an_unclean_stop_finds_the_larger_wait() {
     let etcd = Etcd::one();
     let mut longer = settings(etcd.endpoints());
     longer.settle_after = Duration::from_secs(60);
-    let first = Instance::start(longer).elected();
+    let (_first_agent, first) = Instance::owning(longer);
     first.ledger.close(false).unwrap();
-    let second = Instance::start(settings(etcd.endpoints())).elected();
+    let (_second_agent, second) = Instance::owning(settings(etcd.endpoints()));
     assert!(!second.found.clean);
     assert_eq!(second.found.settle_after, Duration::from_secs(60));
     // It ends before its wait is over.
     second.ledger.close(false).unwrap();
-    let third = Instance::start(settings(etcd.endpoints())).elected();
+    let (_third_agent, third) = Instance::owning(settings(etcd.endpoints()));
     assert_eq!(third.found.settle_after, Duration::from_secs(60));
     third.ledger.hold_is_over(SETTLE).unwrap();
     third.ledger.close(false).unwrap();
-    let fourth = Instance::start(settings(etcd.endpoints())).elected();
+    let (_fourth_agent, fourth) = Instance::owning(settings(etcd.endpoints()));
     assert!(!fourth.found.clean);
     assert_eq!(fourth.found.settle_after, SETTLE);
 }
@@ -71,14 +69,8 @@ fn the_next_owner_of_an_unclean_stop_finds_the_larger_wait() {
 #[test]
 fn raises_that_wait_at_once_share_transactions() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
-    let answers: Vec<_> = (0..1000)
-        .map(|n| owner.submit(raise(&format!("r{n}"), 1 + n)))
-        .collect();
-    for answer in answers {
-        answer.recv().unwrap().unwrap();
-    }
+    let (instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    owner.insist_on_all((0..1000).map(|n| raise(&format!("r{n}"), 1 + n)));
     let commits = instance.commits.load(Ordering::SeqCst);
     assert!(commits <= 20, "{commits} transactions");
     assert_eq!(etcd.control().count(&format!("{PREFIX}mark/")), 1000);
@@ -87,14 +79,8 @@ fn raises_that_wait_at_once_share_transactions() {
 #[test]
 fn a_server_that_takes_few_operations_gets_few() {
     let etcd = Setup::members(1).flag("--max-txn-ops=16").start();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
-    let answers: Vec<_> = (0..200)
-        .map(|n| owner.submit(raise(&format!("r{n}"), 1 + n)))
-        .collect();
-    for answer in answers {
-        answer.recv().unwrap().unwrap();
-    }
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    owner.insist_on_all((0..200).map(|n| raise(&format!("r{n}"), 1 + n)));
     assert_eq!(etcd.control().count(&format!("{PREFIX}mark/")), 200);
     owner.make(reset("r1", 0, "why not")).unwrap();
 }
@@ -102,13 +88,9 @@ fn a_server_that_takes_few_operations_gets_few() {
 #[test]
 fn names_as_long_as_requests_allow_are_taken_and_longer_ones_are_refused_clearly() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
     let name = |n: usize| format!("{n:02}{}", "x".repeat(NAME_BYTES_MAX - 2));
-    let answers: Vec<_> = (0..40).map(|n| owner.submit(raise(&name(n), 1))).collect();
-    for answer in answers {
-        answer.recv().unwrap().unwrap();
-    }
+    owner.insist_on_all((0..40).map(|n| raise(&name(n), 1)));
     let error = owner.make(raise(&format!("{}x", name(1)), 1)).unwrap_err();
     assert!(error.to_string().contains("131073 bytes"), "{error}");
     assert_eq!(owner.ledger.scan("", None, 100).unwrap().len(), 40);
@@ -123,14 +105,8 @@ fn names_as_long_as_requests_allow_are_taken_and_longer_ones_are_refused_clearly
 #[test]
 fn a_server_that_takes_small_requests_gets_small_ones() {
     let etcd = Setup::members(1).flag("--max-request-bytes=20000").start();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
-    let answers: Vec<_> = (0..300)
-        .map(|n| owner.submit(raise(&format!("{n}{}", "x".repeat(300)), 1)))
-        .collect();
-    for answer in answers {
-        answer.recv().unwrap().unwrap();
-    }
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    owner.insist_on_all((0..300).map(|n| raise(&format!("{n}{}", "x".repeat(300)), 1)));
     let error = owner.make(raise(&"y".repeat(30_000), 1)).unwrap_err();
     assert!(
         error.to_string().contains("more bytes than etcd takes"),
@@ -141,8 +117,7 @@ fn a_server_that_takes_small_requests_gets_small_ones() {
 #[test]
 fn a_raise_never_lowers_a_mark_and_a_reset_does_and_is_recorded_with_it() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
     owner.make(raise("a", 9)).unwrap();
     owner.make(raise("a", 5)).unwrap();
     assert_eq!(
@@ -162,7 +137,7 @@ fn a_raise_never_lowers_a_mark_and_a_reset_does_and_is_recorded_with_it() {
     assert_eq!(told, [(1, "b", "the second"), (0, "a", "the first")]);
     assert_eq!(owner.ledger.audit_trail(1).unwrap().len(), 1);
     owner.ledger.close(true).unwrap();
-    let next = Instance::start(settings(etcd.endpoints())).elected();
+    let (_next_agent, next) = Instance::owning(settings(etcd.endpoints()));
     next.make(reset("a", 1, "the third")).unwrap();
     assert_eq!(next.ledger.audit_trail(1).unwrap()[0].sequence, 2);
 }
@@ -170,8 +145,7 @@ fn a_raise_never_lowers_a_mark_and_a_reset_does_and_is_recorded_with_it() {
 #[test]
 fn marks_are_shown_in_order_by_prefix_and_page() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
     for name in ["a", "a/1", "a/2", "a/3", "b", "ß"] {
         owner.make(raise(name, 1)).unwrap();
     }
@@ -190,8 +164,7 @@ fn marks_are_shown_in_order_by_prefix_and_page() {
 #[test]
 fn one_of_two_owns_and_the_other_comes_when_it_ends() {
     let etcd = Etcd::one();
-    let mut first = Instance::start(settings(etcd.endpoints()));
-    let owner = first.elected();
+    let (_first, owner) = Instance::owning(settings(etcd.endpoints()));
     owner.make(raise("a", 5)).unwrap();
     let mut second = settings(etcd.endpoints());
     second.instance = "the second".to_owned();
@@ -211,8 +184,7 @@ fn one_of_two_owns_and_the_other_comes_when_it_ends() {
 fn an_instance_that_is_cut_off_is_no_owner_before_another_one_is() {
     let etcd = Etcd::one();
     let path = Forwarder::before(etcd.members[0].client_port);
-    let mut first = Instance::start(settings(vec![path.endpoint()]));
-    let owner = first.elected();
+    let (mut first, owner) = Instance::owning(settings(vec![path.endpoint()]));
     let mut second = Instance::start(settings(etcd.endpoints()));
     path.set(Mode::Hold);
     let taken = std::thread::spawn(move || (second.elected(), second));
@@ -235,8 +207,7 @@ fn an_instance_that_is_cut_off_is_no_owner_before_another_one_is() {
 #[test]
 fn a_lease_that_is_revoked_ends_the_tenure_and_the_instance_stands_again() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
     let control = etcd.control();
     let lease = control.lease_of(&format!("{PREFIX}owner"));
     control.must(async |mut client| client.lease_revoke(lease).await);
@@ -253,8 +224,7 @@ fn a_lease_that_is_revoked_ends_the_tenure_and_the_instance_stands_again() {
 #[test]
 fn an_owners_key_that_is_deleted_by_hand_ends_the_tenure() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
     etcd.control().delete(&format!("{PREFIX}owner"));
     let refused = owner.make(raise("a", 1));
     assert!(refused.is_err(), "no mark is written without the owner's key");
@@ -266,8 +236,7 @@ fn an_owners_key_that_is_deleted_by_hand_ends_the_tenure() {
 #[test]
 fn a_mark_that_somebody_else_has_written_ends_the_tenure() {
     let etcd = Etcd::one();
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
     owner.make(raise("a", 5)).unwrap();
     let key = format!("{PREFIX}mark/a");
     let higher = etcd.control().get(&key).unwrap().replace(r#""5""#, r#""50""#);
@@ -282,8 +251,7 @@ fn a_mark_that_somebody_else_has_written_ends_the_tenure() {
 fn a_raise_whose_answer_was_lost_is_read_again_and_never_lands_twice() {
     let etcd = Etcd::one();
     let path = Forwarder::before(etcd.members[0].client_port);
-    let mut instance = Instance::start(settings(vec![path.endpoint()]));
-    let owner = instance.elected();
+    let (_instance, owner) = Instance::owning(settings(vec![path.endpoint()]));
     owner.make(raise("a", 1)).unwrap();
     path.set(Mode::HoldAnswers);
     let answer = owner.submit(raise("a", 5));
@@ -307,8 +275,7 @@ fn a_raise_that_was_given_up_does_not_land_after_a_reset() {
     let etcd = Etcd::one();
     let slow = Forwarder::before(etcd.members[0].client_port);
     // The slow way is asked first; then the other one.
-    let mut instance = Instance::start(settings(vec![slow.endpoint(), etcd.endpoint(0)]));
-    let owner = instance.elected();
+    let (_instance, owner) = Instance::owning(settings(vec![slow.endpoint(), etcd.endpoint(0)]));
     owner.make(raise("a", 1)).unwrap();
     slow.set(Mode::Hold);
     owner.insist(&raise("a", 5));
@@ -325,7 +292,7 @@ fn a_raise_that_was_given_up_does_not_land_after_a_reset() {
 #[test]
 fn an_unreadable_mark_or_another_format_stops_the_instance_and_names_the_key() {
     let etcd = Etcd::one();
-    let first = Instance::start(settings(etcd.endpoints())).elected();
+    let (_first_agent, first) = Instance::owning(settings(etcd.endpoints()));
     first.make(raise("a", 5)).unwrap();
     first.ledger.close(true).unwrap();
     let control = etcd.control();
@@ -367,13 +334,12 @@ fn marks_without_a_marker_are_no_new_prefix() {
 #[test]
 fn an_agent_that_is_stopped_gives_the_prefix_up_as_unclean() {
     let etcd = Etcd::one();
-    let mut first = Instance::start(settings(etcd.endpoints()));
-    let owner = first.elected();
+    let (first, owner) = Instance::owning(settings(etcd.endpoints()));
     first.agent.stop();
     assert!(!owner.ledger.owned());
     assert!(matches!(owner.make(raise("a", 1)), Err(StoreError::NotOwner)));
     assert!(owner.ledger.close(true).is_err());
-    let next = Instance::start(settings(etcd.endpoints())).elected();
+    let (_next_agent, next) = Instance::owning(settings(etcd.endpoints()));
     assert!(!next.found.clean);
 }
 
@@ -382,8 +348,7 @@ fn a_reader_sees_one_revision_and_owns_nothing() {
     let etcd = Etcd::one();
     let unused = Reader::open(settings(etcd.endpoints())).unwrap();
     assert!(unused.view().found.is_none() && unused.view().owner.is_none());
-    let mut instance = Instance::start(settings(etcd.endpoints()));
-    let owner = instance.elected();
+    let (_instance, owner) = Instance::owning(settings(etcd.endpoints()));
     owner.make(raise("a", 5)).unwrap();
     let reader = Reader::open(settings(etcd.endpoints())).unwrap();
     owner.make(raise("a", 6)).unwrap();

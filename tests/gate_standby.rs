@@ -143,6 +143,20 @@ fn who_stands_by_says_so_and_lets_nothing_through_but_reads_without_a_token() {
     }
 }
 
+#[test]
+fn an_etcd_that_is_away_at_the_start_leaves_it_standing_by_until_it_comes() {
+    let etcd = Etcd::one();
+    etcd.stop(0);
+    let stub = Stub::start();
+    let gate = setup(&etcd.endpoints()).start(stub.port);
+    assert_eq!(role(&gate), (503, "standby".into()));
+    gate.send(put("/orders/1", 5)).is(503, "not-owner");
+    assert_eq!(ask("GET", "/healthz").send(gate.admin).status, 200);
+    etcd.resume(0);
+    wait_active(&gate);
+    gate.send(put("/orders/1", 5)).is_ok();
+}
+
 // ---- take-overs
 
 #[test]

@@ -40,6 +40,7 @@ impl Slow {
                 }
                 let (name, mark) = match change {
                     Change::Raise { name, mark } | Change::Reset { name, mark, .. } => (name, mark),
+                    Change::Note { .. } => unreachable!("a keeper takes nothing over"),
                 };
                 kept.lock().unwrap().insert(name.to_string(), mark.token.0);
                 done(Ok(()));

@@ -1,5 +1,5 @@
-//! The admin address: health, readiness, metrics, the fences and what an operator does to them, the effective
-//! configuration. On a library's web server: nothing here is on the way of a request to the store.
+//! The admin address: health, readiness, metrics, the fences and what an operator does to them, what happens,
+//! the effective configuration. On a library's web server: nothing here is on the way of a request to the store.
 //!
 //! Without a token, and without TLS that asks clients for certificates, it listens on loopback only. `guard.rs` keeps
 //! other sites' pages in a browser out of it. Whoever shows the token or the certificate may do everything.
@@ -7,12 +7,13 @@
 
 mod body;
 mod effective;
+mod events;
 mod fences;
 mod guard;
 mod operate;
 mod problem;
 mod serve;
-mod time;
+pub(crate) mod time;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +91,7 @@ fn router(admin: Admin) -> Router {
         .route("/api/v1/fences/reset", post(operate::reset))
         .route("/api/v1/audit", get(fences::audit))
         .route("/api/v1/config", get(config))
+        .route("/api/v1/events", get(events::follow))
         .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "not-found", "there is nothing here") })
         .method_not_allowed_fallback(|| async {
             Problem::new(

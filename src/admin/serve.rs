@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::counter::Counter;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,10 +25,18 @@ use crate::observe::{Metrics, NO_LISTENER};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
+/// When the admin address is told to stop: an answer without an end ends then.
+#[derive(Clone, Debug)]
+pub(super) struct Closing(pub(super) watch::Receiver<()>);
+
 /// How many connections there may be at once; more wait in the kernel.
 const CONNECTIONS_MAX: usize = 256;
 /// How long TLS's handshake and a head may take, and how long a connection may stand idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// So much of a head is read, and so much of an answer waits for a client that reads slowly.
+const BUF_BYTES_MAX: usize = 64 * 1024;
+/// What the kernel holds for a client that reads slowly; it counts more than the bytes alone.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// How long nothing is accepted where the system refused to: it has no more files, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,6 +57,8 @@ pub async fn serve(listener: TcpListener, admin: Admin, stop: impl Future<Output
             Some(_ended) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, peer)) => {
+                    // A reader of events that does not read would else make the kernel hold some megabytes.
+                    let _best_effort = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
                     connections.spawn(connection(stream, peer, tls.clone(), router.clone(), closed.clone()));
                 }
                 Err(error) => {
@@ -107,10 +118,12 @@ async fn connection(
             return;
         }
     };
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let router = router.layer(Extension(Peer(peer)));
+    let service = TowerToHyperService::new(router.layer(Extension(Closing(closed.clone()))));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUF_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let ended = tokio::select! {

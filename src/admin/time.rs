@@ -2,7 +2,7 @@
 
 /// Milliseconds since 1970 as `2026-11-29T19:47:22.123Z`. The calendar is counted in 400-year cycles of 146,097
 /// days, with years that begin in March, so that the leap day is a year's last.
-pub(super) fn rfc3339(ms: u64) -> String {
+pub(crate) fn rfc3339(ms: u64) -> String {
     let (seconds, millis) = (ms / 1000, ms % 1000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);

@@ -1,12 +1,12 @@
 //! `fencegate fences`: looks at the fences of a running gate and changes them, by its admin address. It opens no
 //! store. Lowering is asked for twice, and so is what looks like a slip: a name never seen, a leap of the mark.
 
-mod client;
+pub(super) mod client;
 mod plan;
 mod secure;
-mod table;
+pub(super) mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +18,7 @@ use self::client::{Client, Reply, encoded};
 use self::plan::Plan;
 use self::secure::Secure;
 use self::table::plain;
+use super::failed::{Failed, print};
 use crate::config::{Admin, read_secret};
 
 /// What is asked for, and where.
@@ -25,6 +26,16 @@ use crate::config::{Admin, read_secret};
 pub(super) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
+    #[command(flatten)]
+    asked: Asked,
+    /// Print the answer as it came.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// Which admin address is asked, and how.
+#[derive(clap::Args)]
+pub(super) struct Asked {
     /// The admin address of the running gate, as HOST:PORT or https://HOST:PORT [default: 127.0.0.1:9901].
     #[arg(
         long,
@@ -42,9 +53,6 @@ pub(super) struct Arguments {
     token_file: Option<PathBuf>,
     #[command(flatten)]
     secure: Secure,
-    /// Print the answer as it came.
-    #[arg(long, global = true)]
-    json: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -110,30 +118,11 @@ struct Target {
     yes: bool,
 }
 
-/// Why it was not done, and the exit code.
-pub(super) struct Failed {
-    code: u8,
-    message: String,
-}
-
 /// Does what was asked for.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let (address, configured) = match (&arguments.admin, &arguments.config) {
-        (Some(address), _) => (address.clone(), None),
-        (None, Some(path)) => match super::load(path) {
-            Ok((config, _warnings)) => (reachable(&config.admin), config.admin.token),
-            Err(code) => return code,
-        },
-        (None, None) => (ADMIN.into(), None),
-    };
-    let token = match arguments.token_file.as_deref().map(read_secret) {
-        Some(Ok(token)) => Some(token),
-        Some(Err(wrong)) => return Failed::wrong(format!("--token-file: {wrong}")).tell(),
-        None => configured,
-    };
-    let client = match Client::new(&address, &arguments.secure, token) {
+    let client = match arguments.asked.client() {
         Ok(client) => client,
-        Err(failed) => return failed.tell(),
+        Err(code) => return code,
     };
     let session = Session {
         client,
@@ -142,6 +131,26 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match session.execute(&arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => failed.tell(),
+    }
+}
+
+impl Asked {
+    /// A client of it, or what was said of why there is none.
+    pub(super) fn client(&self) -> Result<Client, ExitCode> {
+        let (address, configured) = match (&self.admin, &self.config) {
+            (Some(address), _) => (address.clone(), None),
+            (None, Some(path)) => {
+                let (config, _warnings) = super::load(path)?;
+                (reachable(&config.admin), config.admin.token)
+            }
+            (None, None) => (ADMIN.into(), None),
+        };
+        let token = match self.token_file.as_deref().map(read_secret) {
+            Some(Ok(token)) => Some(token),
+            Some(Err(wrong)) => return Err(Failed::wrong(format!("--token-file: {wrong}")).tell()),
+            None => configured,
+        };
+        Client::new(&address, &self.secure, token).map_err(|failed| failed.tell())
     }
 }
 
@@ -312,27 +321,6 @@ impl Target {
     }
 }
 
-impl Failed {
-    fn now(message: impl Into<String>) -> Failed {
-        Failed {
-            code: super::FAILED,
-            message: message.into(),
-        }
-    }
-
-    fn wrong(message: impl Into<String>) -> Failed {
-        Failed {
-            code: super::WRONG,
-            message: message.into(),
-        }
-    }
-
-    fn tell(&self) -> ExitCode {
-        eprintln!("{}", self.message);
-        ExitCode::from(self.code)
-    }
-}
-
 /// Whether a person at the terminal says so. Without a terminal nobody does.
 fn is_confirmed() -> Result<bool, Failed> {
     let input = std::io::stdin();
@@ -345,16 +333,6 @@ fn is_confirmed() -> Result<bool, Failed> {
         .read_line(&mut line)
         .map_err(|error| Failed::now(format!("the terminal can't be read: {error}")))?;
     Ok(line.trim() == "yes")
-}
-
-/// To standard output; a reader that has gone is no failure.
-fn print(text: &str) -> Result<(), Failed> {
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failed::now(format!("standard output can't be written: {error}")))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn fences_of(page: &Reply) -> Result<&Vec<Value>, Failed> {

@@ -5,9 +5,12 @@ mod check;
 #[cfg(feature = "demo")]
 pub mod demo;
 mod explain;
+mod failed;
 mod fences;
+mod health;
 mod schema;
 mod serve;
+mod store;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +39,10 @@ enum Verb {
     Schema,
     /// List, show, raise and reset the fences of a running gate.
     Fences(fences::Arguments),
+    /// Say whether a running gate is alive.
+    Health(health::Arguments),
+    /// Look at what the configured store holds, and move it to another one, while no gate runs on it.
+    Store(store::Arguments),
     /// Show a late write corrupting a store without the gate, and being refused with it.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
@@ -63,8 +70,10 @@ pub fn run() -> ExitCode {
         Verb::Check(arguments) => check::run(&arguments.config),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Fences(arguments) => fences::run(&arguments),
+        Verb::Health(arguments) => health::run(&arguments),
         Verb::Schema => schema::run(),
         Verb::Serve(arguments) => serve::run(&arguments.config),
+        Verb::Store(arguments) => store::run(&arguments),
         #[cfg(feature = "demo")]
         Verb::Demo(arguments) => demo::run(arguments),
         #[cfg(feature = "demo")]

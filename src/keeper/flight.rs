@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 use super::roll::Place;
 use super::slow::{self, SleeperId, Sleeps};
 use super::{Fence, Keeper};
-use crate::base::Token;
+use crate::base::{Token, TokenFormat};
 use crate::fence::{Claim, Key};
+use crate::observe::events::InDoubt;
 
 /// One fence that a request is bound to.
 #[derive(Debug)]
@@ -69,6 +70,19 @@ pub enum Cut {
     Reset,
     /// This instance does not own the fences any more.
     NotOwner,
+}
+
+/// What only a gate knows of a flight whose answer is lost: for those who listen, and for no decision.
+#[derive(Clone, Copy)]
+pub struct Lost<'a> {
+    /// Why.
+    pub reason: &'static str,
+    /// The listener's name.
+    pub listener: &'a str,
+    /// The rule's name.
+    pub rule: Option<&'a str>,
+    /// The resource of each ask, and how its tokens are written.
+    pub resource: &'a dyn Fn(usize) -> Option<(&'a str, TokenFormat)>,
 }
 
 impl<'k> Flight<'k> {
@@ -197,6 +211,15 @@ impl<'k> Flight<'k> {
         drop(self);
     }
 
+    /// The same, told with what the gate knows.
+    pub fn lose_known(mut self, lost: &Lost<'_>) {
+        if let Some(keeper) = self.keeper
+            && std::mem::take(&mut self.committed)
+        {
+            self.leave_doubt(keeper, Some(lost));
+        }
+    }
+
     /// Whether it could commit at this moment: the token is compared, nothing changes.
     #[must_use]
     pub fn is_current(&self) -> bool {
@@ -261,7 +284,7 @@ impl<'k> Flight<'k> {
         }
     }
 
-    fn leave_doubt(&mut self, keeper: &Arc<Keeper>) {
+    fn leave_doubt(&mut self, keeper: &Arc<Keeper>, lost: Option<&Lost<'_>>) {
         let now = keeper.clock.now();
         let until = now.plus(self.settle_after);
         keeper.add_doubt(until);
@@ -273,6 +296,36 @@ impl<'k> Flight<'k> {
             drop(slot);
             keeper.carry_out(&berth.fence, chores);
         }
+        // Behind all that counts.
+        if keeper.metrics.events.wanted() {
+            for (index, berth) in self.berths.iter().enumerate() {
+                self.tell_doubt(keeper, index, berth, lost);
+            }
+        }
+    }
+
+    /// A fence knows its name only while something is under way there: the gate knows it always.
+    fn tell_doubt(&self, keeper: &Keeper, index: usize, berth: &Berth, lost: Option<&Lost<'_>>) {
+        let slot = berth.fence.slow.lock();
+        let of_fence = slot
+            .as_deref()
+            .and_then(|slow| Some((slow.name.clone()?, slow.format)));
+        drop(slot);
+        let named = lost
+            .and_then(|lost| (lost.resource)(index))
+            .or_else(|| of_fence.as_ref().map(|(name, format)| (&**name, *format)));
+        keeper.metrics.events.in_doubt(InDoubt {
+            listener: lost.map(|lost| lost.listener),
+            rule: lost.and_then(|lost| lost.rule),
+            resource: named.map(|(name, _)| name),
+            token: match berth.claim {
+                Claim::Token(token) => named.map(|_| token),
+                Claim::Without { .. } => None,
+            },
+            format: named.map_or(TokenFormat::Integer, |(_, format)| format),
+            reason: lost.map_or("given-up", |lost| lost.reason),
+            lasts: self.settle_after,
+        });
     }
 }
 
@@ -280,7 +333,7 @@ impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let Some(keeper) = self.keeper else { return };
         if std::mem::take(&mut self.committed) {
-            self.leave_doubt(keeper);
+            self.leave_doubt(keeper, None);
         }
         if self.write && !self.berths.is_empty() {
             keeper.in_flight.fetch_sub(1, Ordering::AcqRel);

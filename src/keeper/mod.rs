@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 pub use self::admission::{Admission, Admitted, Ask, Refused, Room};
-pub use self::flight::{Cut, Flight, Watch};
+pub use self::flight::{Cut, Flight, Lost, Watch};
 use self::observed::Observed;
 pub use self::observed::{OBSERVED_MAX, Sighting};
 pub use self::operator::{FenceView, OperatorError, Page, Reset};
@@ -34,11 +34,11 @@ pub use self::seat::Seat;
 use self::slow::Slow;
 use self::timer::Timer;
 use crate::base::clock::wall_ms;
-use crate::base::{Clock, Moment, Token};
+use crate::base::{Clock, Moment, Token, TokenFormat};
 use crate::fence::{Effects, Entry, Key, Persist, Step, Table};
 use crate::ledger::vacant::Vacant;
-use crate::ledger::{Change, Ledger, Mark, StoreError};
-use crate::observe::Metrics;
+use crate::ledger::{Audit, Change, Ledger, Mark, StoreError};
+use crate::observe::{Metrics, events};
 
 /// One fence as the keeper holds it.
 type Fence = Arc<Entry<Slow>>;
@@ -230,6 +230,8 @@ impl Keeper {
             .expect("a fence that commits keeps its slow state");
         let was_unstored = std::mem::replace(&mut slow.unstored, answer.is_err());
         let effects = slow.core.durable(&fence.door, answer.is_ok(), now, self.hold);
+        let name = slow.named();
+        let raise = (answer.is_ok() && !persist.reset).then(|| slow.raised(&name, persist.token, now));
         if slow.core.step() == Step::Open
             && let Some(since) = slow.since.take()
         {
@@ -241,16 +243,30 @@ impl Keeper {
             None
         };
         let chores = slow.chores(effects);
-        let name = slow.named();
         slow::rest(&mut slot);
         drop(slot);
+        if let Some(raise) = raise {
+            self.metrics.events.raise(raise);
+        }
         if let Some((audit, format)) = reset {
-            // Here, so that it is logged also where the operator has gone. Their words are escaped.
-            let (from, reason, by) = (&audit.from, &audit.reason, &audit.by);
-            tracing::warn!(resource = ?name, from, to = %format.show(persist.token), ?reason, peer = by, "an operator has reset a fence");
+            self.tell_reset(&name, persist.token, format, &audit);
         }
         self.note_store(&name, was_unstored, answer);
         self.carry_out(fence, chores);
+    }
+
+    /// Here, so that it is told also where the operator has gone. Their words are escaped.
+    fn tell_reset(&self, name: &str, token: Token, format: TokenFormat, audit: &Audit) {
+        let Audit { from, reason, by } = audit;
+        tracing::warn!(resource = ?name, from, to = %format.show(token), ?reason, peer = by, "an operator has reset a fence");
+        self.metrics.events.reset(events::Reset {
+            resource: name,
+            token,
+            format,
+            before: from,
+            reason,
+            by,
+        });
     }
 
     fn note_store(&self, name: &str, was_unstored: bool, answer: &Result<(), StoreError>) {
@@ -326,6 +342,18 @@ struct Chores {
 }
 
 impl Slow {
+    /// What is told of a raise that has become durable.
+    fn raised<'n>(&mut self, resource: &'n str, token: Token, now: Moment) -> events::Raise<'n> {
+        events::Raise {
+            resource,
+            token,
+            highest: self.core.highest(),
+            format: self.format,
+            drained: self.since.map_or(Duration::ZERO, |since| now.since(since)),
+            by_operator: self.operators.take_if(|asked| *asked <= token) == Some(token),
+        }
+    }
+
     fn chores(&mut self, effects: Effects) -> Chores {
         Chores {
             persist: effects.persist.map(|persist| (persist, self.change(persist))),

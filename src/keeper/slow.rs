@@ -8,7 +8,7 @@ use std::task::Waker;
 use tokio::sync::oneshot;
 
 use super::Fence;
-use crate::base::{Moment, TokenFormat};
+use crate::base::{Moment, Token, TokenFormat};
 use crate::fence::Core;
 use crate::ledger::Audit;
 
@@ -26,6 +26,8 @@ pub struct Slow {
     /// Whether the ledger's last answer was a failure.
     pub unstored: bool,
     pub reset: Option<PendingReset>,
+    /// The latest token that an operator asked to raise to.
+    pub operators: Option<Token>,
     sleepers: Vec<Sleeper>,
 }
 
@@ -77,6 +79,7 @@ impl Slow {
             since: None,
             unstored: false,
             reset: None,
+            operators: None,
             sleepers: Vec::new(),
         }
     }

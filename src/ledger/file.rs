@@ -8,6 +8,8 @@
 
 mod disk;
 mod folder;
+mod offline;
+mod overlay;
 mod record;
 mod store;
 mod trouble;
@@ -19,7 +21,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use self::disk::VERSION as FORMAT;
 use self::folder::Folder;
+pub use self::offline::Offline;
 use self::record::{Head, ms_up};
 use self::store::Store;
 pub use self::trouble::OpenError;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{AuditEntry, Change, Done, Ledger, Mark, StoreError};
+use super::{Audit, AuditEntry, Change, Done, Ledger, Mark, StoreError};
 
 /// A ledger that forgets. Its `done`s come from a thread of its own, so that a caller may hold a lock in
 /// `submit` that its `done` takes.
@@ -83,15 +83,20 @@ impl Held {
             }
             Change::Reset { name, mark, audit } => {
                 self.marks.insert(name.as_ref().to_owned(), mark);
-                self.resets.push(AuditEntry {
-                    sequence: self.resets.len() as u64,
-                    name: name.as_ref().to_owned(),
-                    mark,
-                    audit,
-                });
+                self.note(&name, mark, audit);
             }
+            Change::Note { name, mark, audit } => self.note(&name, mark, audit),
         }
         Ok(())
+    }
+
+    fn note(&mut self, name: &str, mark: Mark, audit: Audit) {
+        self.resets.push(AuditEntry {
+            sequence: self.resets.len() as u64,
+            name: name.to_owned(),
+            mark,
+            audit,
+        });
     }
 }
 

@@ -1,5 +1,5 @@
 //! Where marks are durable. A ledger keeps, for each resource, the highest token whose predecessors have all
-//! settled; it decides nothing. Called by `keeper/` alone.
+//! settled; it decides nothing. Called by `keeper/`; while no gate runs, `cli/store/` reads and fills one.
 //!
 //! The contract of a [`Ledger`]:
 //! - `done` is called exactly once for each submitted change, from a thread of the ledger, in no promised order.
@@ -13,6 +13,7 @@ pub mod file;
 pub mod memory;
 pub mod vacant;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,15 @@ pub enum Change {
         /// The new mark.
         mark: Mark,
         /// What stands in the audit trail.
+        audit: Audit,
+    },
+    /// A reset that another ledger saw is taken over into the audit trail. No mark changes.
+    Note {
+        /// The resource's name.
+        name: Arc<str>,
+        /// The mark as it was set there.
+        mark: Mark,
+        /// What stood in the audit trail there.
         audit: Audit,
     },
 }
@@ -104,6 +114,31 @@ pub struct Found {
     pub clean: bool,
     /// The largest `settle_after` of the earlier run (or the still larger one it had inherited); zero if none.
     pub settle_after: Duration,
+}
+
+/// All that a ledger holds, as it was at one moment while no instance used it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// Each resource's mark, in the order of the names' bytes.
+    pub marks: BTreeMap<String, Mark>,
+    /// The audit trail, the oldest first.
+    pub resets: Vec<AuditEntry>,
+    /// The marker.
+    pub found: Found,
+}
+
+impl Default for Contents {
+    /// Of a ledger that was never made.
+    fn default() -> Contents {
+        Contents {
+            marks: BTreeMap::new(),
+            resets: Vec::new(),
+            found: Found {
+                clean: true,
+                settle_after: Duration::ZERO,
+            },
+        }
+    }
 }
 
 /// A place where marks are durable.

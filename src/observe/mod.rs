@@ -1,7 +1,9 @@
 //! Metrics: what is counted, under which names. No resource name is ever a label, and every label's set is closed.
+//! `events.rs` tells one by one what is counted here, to those who listen.
 //!
 //! Counting is an atomic addition; text is made when someone asks.
 
+pub mod events;
 mod histogram;
 mod owner;
 mod tls;
@@ -15,6 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+pub use self::events::Events;
 pub use self::histogram::Histogram;
 pub use self::owner::{OwnerMetrics, Turn};
 pub use self::tls::{NO_LISTENER, Side, TlsFiles, TlsMetrics};
@@ -112,6 +115,8 @@ pub struct Metrics {
     pub tls: TlsMetrics,
     /// Of ownership.
     pub owner: OwnerMetrics,
+    /// What happens, one by one: whoever counts it here tells it there.
+    pub events: Events,
 }
 
 /// Gauges, read when someone asks for the metrics.
@@ -199,6 +204,7 @@ impl Metrics {
             drain_seconds: drain,
             commit_seconds: commit,
             upstream_seconds: upstream,
+            events: Events::default(),
         }
     }
 
@@ -320,6 +326,7 @@ mod tests {
             in_doubt: 0,
             fences: 0,
             observed: 0,
+            owner: true,
         };
         for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
             let text = metrics.text(levels, format);

@@ -43,7 +43,7 @@ impl Gate {
         let (seat, metrics) = (Arc::clone(seat), Arc::clone(metrics));
         match listener {
             Listener::Http(listener) => Gate::Http(http::Gate::new(listener, seat, metrics)),
-            Listener::Tcp(listener) => Gate::Tcp(tcp::Gate::new(listener, seat, &metrics, shutdown_timeout)),
+            Listener::Tcp(listener) => Gate::Tcp(tcp::Gate::new(listener, seat, metrics, shutdown_timeout)),
         }
     }
 

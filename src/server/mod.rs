@@ -26,6 +26,7 @@ use self::certificates::Certificates;
 use self::core::{Cores, Message};
 use self::gates::Gate;
 use self::signals::Signals;
+pub use self::store::settings;
 use self::store::{Opened, hold_of};
 use self::tenure::Tenures;
 use crate::admin::{self, Admin, Effective, Ready};

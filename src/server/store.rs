@@ -14,6 +14,7 @@ use crate::ledger::file::FileLedger;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Found, Ledger};
 use crate::observe::Metrics;
+use crate::observe::events::Role;
 use crate::owner::{Marker, take_over};
 use crate::rules::{Kinds, Misfits};
 
@@ -62,6 +63,9 @@ pub fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Opened, Failure> 
         );
     }
     let keeper = Keeper::new(marks, ledger, Arc::clone(metrics), hold);
+    metrics
+        .events
+        .ownership(Role::Active, "the store is this instance's own");
     Ok(Opened {
         seat: Seat::new(keeper),
         shared: None,
@@ -100,6 +104,9 @@ fn share(store: &EtcdStore, settle_after: Duration, metrics: &Arc<Metrics>) -> R
     let of_commits = Arc::clone(metrics);
     let on_commit = Arc::new(move |took| of_commits.commit_seconds.observe(took));
     let (tell, events) = unbounded_channel();
+    metrics
+        .events
+        .ownership(Role::Standby, "it has not owned the store yet");
     let agent = Agent::start(settings(store, settle_after), on_commit, tell)?;
     Ok(Opened {
         seat: Seat::new(Keeper::vacant(Arc::clone(metrics))),

@@ -12,6 +12,7 @@ use super::{Failure, end_hold, hold_of};
 use crate::keeper::{Keeper, Marks, Seat};
 use crate::ledger::etcd::{EtcdLedger, Event};
 use crate::ledger::{Found, Ledger, Mark};
+use crate::observe::events::Role;
 use crate::observe::{Metrics, Turn};
 use crate::rules::{Kinds, Misfits};
 
@@ -60,7 +61,7 @@ impl Tenures {
                     }
                 }
                 Event::Lapsed => {
-                    self.metrics.owner.count(Turn::Lapsed);
+                    self.note(Turn::Lapsed, "it could not renew its lease in time");
                     tracing::warn!(
                         "this instance can't be sure to be the owner any more: all connections to the backends are reset"
                     );
@@ -68,7 +69,7 @@ impl Tenures {
                     self.cores.tell(|| Message::Disown);
                 }
                 Event::Regained => {
-                    self.metrics.owner.count(Turn::Regained);
+                    self.note(Turn::Regained, "its lease was renewed after all");
                     tracing::info!("this instance is sure again to be the owner, and goes on");
                 }
                 Event::Ended(why) => self.end(&why),
@@ -108,7 +109,7 @@ impl Tenures {
                 "this instance is the owner now; the one before did not stop cleanly: raises wait until what it had sent has settled"
             );
         }
-        self.metrics.owner.count(Turn::Elected);
+        self.note(Turn::Elected, "it owns the store");
         self.forget_hold();
         self.hold = Some(tokio::spawn(end_hold(Arc::clone(&keeper), self.settle_after)));
         self.seat.pass_to(keeper);
@@ -117,10 +118,20 @@ impl Tenures {
 
     fn end(&mut self, why: &str) {
         tracing::warn!(why, "this instance is not the owner any more: it stands by");
-        self.metrics.owner.count(Turn::Ended);
+        self.note(Turn::Ended, why);
         self.forget_hold();
         self.seat.pass_to(Keeper::vacant(Arc::clone(&self.metrics)));
         self.cores.tell(|| Message::Disown);
+    }
+
+    /// Counts it, and tells whoever listens.
+    fn note(&self, turn: Turn, why: &str) {
+        let role = match turn {
+            Turn::Elected | Turn::Regained => Role::Active,
+            Turn::Lapsed | Turn::Ended => Role::Standby,
+        };
+        self.metrics.owner.count(turn);
+        self.metrics.events.ownership(role, why);
     }
 
     fn forget_hold(&mut self) {

@@ -15,7 +15,7 @@ use super::{Core, Gate, Refusal};
 use crate::base::{Buf, Reason, Token};
 use crate::config::ProxyProtocol;
 use crate::fence::Claim;
-use crate::keeper::{Ask, Cut, Flight, Keeper, Refused, Sighting};
+use crate::keeper::{Ask, Cut, Flight, Keeper, Lost, Refused, Sighting};
 use crate::net::{Alarm, Stream};
 use crate::observe::Decision;
 use crate::rules::{Missing, Mode, Scratch, Sender, Unfit};
@@ -24,8 +24,8 @@ use crate::wire::proxy;
 
 /// A session that has been opened.
 pub struct Entry<'a> {
-    gate: &'a Arc<Gate>,
-    core: &'a Core,
+    pub(super) gate: &'a Arc<Gate>,
+    pub(super) core: &'a Core,
     peer: SocketAddr,
     scratch: Scratch,
     /// It was the first to present its token.
@@ -61,9 +61,7 @@ impl<'a> Entry<'a> {
             Err(refusal) => return self.gate.refuse(Some(client), self.peer, &refusal),
         };
         let outbox = self.outbox(addresses, inbox);
-        let tell = |cut| self.gate.refuse(None, self.peer, &self.cut(cut));
-        let session = Session::new(self.gate, self.core, client, conn, flight, outbox, &tell);
-        match session.run().await {
+        match Session::new(&self, client, conn, flight, outbox).run().await {
             Ended::Settled => {}
             Ended::Cut { client, cut } => self.gate.refuse(client, self.peer, &self.cut(cut)),
             Ended::Lost {
@@ -280,14 +278,33 @@ impl<'a> Entry<'a> {
         refusal
     }
 
+    /// A session under way was cut: told at that moment, while the backend is waited for.
+    pub(super) fn tell_cut(&self, cut: Cut) {
+        self.gate.refuse(None, self.peer, &self.cut(cut));
+    }
+
+    /// What the session sent may still take effect, if it has sent anything.
+    pub(super) fn lose(&self, flight: Flight<'_>, reason: Reason) {
+        flight.lose_known(&Lost {
+            reason: reason.as_str(),
+            listener: &self.gate.listener.name,
+            rule: Some(&self.gate.listener.rule.name),
+            resource: &|index| {
+                self.scratch
+                    .claim(index)
+                    .map(|claim| (claim.resource, claim.format))
+            },
+        });
+    }
+
     /// A session that broke on its way: it was counted when it was admitted.
     fn lost(&self, client: Option<Stream>, why: &str, doubtful: bool) {
         let claim = self.scratch.claim(0);
         tracing::info!(
             listener = &*self.gate.listener.name,
             rule = &*self.gate.listener.rule.name,
-            peer = %self.peer,
-            resource = ?claim.map(|claim| claim.resource).unwrap_or_default(),
+            client = %self.peer.ip().to_canonical(),
+            resource = claim.map(|claim| claim.resource),
             in_doubt = doubtful,
             why,
             "a session broke"
@@ -316,19 +333,22 @@ impl<'a> Entry<'a> {
         if let Some(decision) = Decision::of(reason) {
             self.gate.decisions.count(decision);
         }
-        let claim = index.and_then(|index| self.scratch.claim(index));
-        let shown = |token: Option<Token>| {
-            let shown = claim.and_then(|claim| token.map(|token| claim.format.show(token).to_string()));
-            shown.unwrap_or_default()
+        let noted = match (index, highest) {
+            (Some(index), Some(highest)) => self.above(reason, "", index, highest),
+            (Some(index), None) => self.named(reason, "", index),
+            (None, _) => Refusal::new(reason, ""),
         };
+        let (resource, token, highest) = noted.shown();
         tracing::info!(
             rule = &*self.gate.listener.rule.name,
+            client = %self.peer.ip().to_canonical(),
             reason = reason.as_str(),
-            resource = ?claim.map(|claim| claim.resource).unwrap_or_default(),
-            token = shown(claim.and_then(|claim| claim.token)),
-            highest = shown(highest),
+            resource,
+            token,
+            highest,
             "observed: would be refused"
         );
+        self.gate.tell(self.peer, &noted, true);
     }
 }
 

@@ -25,13 +25,14 @@ use crate::base::{Idle, Reason, Spare};
 use crate::config::TcpListener;
 use crate::keeper::{Room, Seat};
 use crate::net::Stream;
-use crate::observe::{Decision, Decisions, Metrics};
+use crate::observe::{Decision, Decisions, Metrics, events};
 use crate::upstream::{Backend, Pool, Slots};
 
 /// One listener's gate: what all its sessions share.
 #[derive(Debug)]
 pub struct Gate {
     seat: Arc<Seat>,
+    metrics: Arc<Metrics>,
     listener: TcpListener,
     room: Room,
     slots: Arc<Slots>,
@@ -73,7 +74,7 @@ impl Gate {
     pub fn new(
         listener: TcpListener,
         seat: Arc<Seat>,
-        metrics: &Metrics,
+        metrics: Arc<Metrics>,
         shutdown_timeout: Duration,
     ) -> Arc<Gate> {
         Arc::new(Gate {
@@ -88,6 +89,7 @@ impl Gate {
                 patience: shutdown_timeout / 2,
             },
             seat,
+            metrics,
             listener,
         })
     }
@@ -102,20 +104,42 @@ impl Gate {
         if let Some(decision) = Decision::of(refusal.reason) {
             self.decisions.count(decision);
         }
+        let (resource, token, highest) = refusal.shown();
         tracing::info!(
             listener = &*self.listener.name,
             rule = &*self.listener.rule.name,
-            %peer,
+            client = %peer.ip().to_canonical(),
             reason = refusal.reason.as_str(),
-            resource = ?refusal.resource.as_deref().unwrap_or_default(),
-            token = refusal.token.as_deref().unwrap_or_default(),
-            highest = refusal.highest.as_deref().unwrap_or_default(),
+            resource,
+            token,
+            highest,
             detail = %refusal.detail,
             "refused"
         );
+        self.tell(peer, refusal, false);
         if let Some(client) = client {
             client.reset();
         }
+    }
+}
+
+impl Gate {
+    /// For those who listen.
+    fn tell(&self, peer: SocketAddr, refusal: &Refusal, observed: bool) {
+        let (resource, token, highest) = refusal.shown();
+        self.metrics.events.refusal(events::Refusal {
+            listener: &self.listener.name,
+            rule: Some(&self.listener.rule.name),
+            reason: refusal.reason,
+            observed,
+            status: None,
+            resource,
+            token,
+            highest,
+            client: peer.ip().to_canonical(),
+            method: None,
+            path: None,
+        });
     }
 }
 
@@ -138,6 +162,15 @@ impl Refusal {
             token: None,
             highest: None,
         }
+    }
+
+    /// Resource, token and highest token, as far as they are known.
+    fn shown(&self) -> (Option<&str>, Option<&str>, Option<&str>) {
+        (
+            self.resource.as_deref(),
+            self.token.as_deref(),
+            self.highest.as_deref(),
+        )
     }
 }
 

@@ -14,8 +14,9 @@ use std::io;
 use std::pin::pin;
 use std::time::Instant;
 
+use super::entry::Entry;
 use super::{Core, Gate};
-use crate::base::Buf;
+use crate::base::{Buf, Reason};
 use crate::keeper::{Cut, Flight, Place, Watch};
 use crate::net::{Alarm, Stream};
 use crate::upstream::{Conn, Sent};
@@ -44,6 +45,8 @@ pub enum Ended {
 
 /// A session, admitted and connected.
 pub struct Session<'a, 'k> {
+    /// Who it is, for whoever is told of it.
+    entry: &'a Entry<'a>,
     gate: &'a Gate,
     core: &'a Core,
     /// `None` once it is nobody's any more: it was cut, or has left.
@@ -51,8 +54,6 @@ pub struct Session<'a, 'k> {
     conn: Conn,
     /// `None` once it is over: both sides have ended, and the client has still to take what the backend said.
     flight: Option<Flight<'k>>,
-    /// Tells of a cut, at the moment that it comes.
-    tell: &'a (dyn Fn(Cut) + Sync),
     /// What was read from the client.
     outbox: Buf,
     /// What was read from the backend.
@@ -106,12 +107,19 @@ enum Down {
 /// Why a step can't go on.
 enum Stop {
     Cut(Cut),
-    Lost(String),
+    Lost(Reason, String),
 }
 
 impl Stop {
-    fn lost(why: &str) -> Stop {
-        Stop::Lost(why.to_owned())
+    fn lost(reason: Reason, why: &str) -> Stop {
+        Stop::Lost(reason, why.to_owned())
+    }
+
+    fn broken(error: &io::Error) -> Stop {
+        Stop::Lost(
+            Reason::UpstreamFailed,
+            format!("the backend's connection broke: {error}"),
+        )
     }
 }
 
@@ -120,24 +128,22 @@ const BUSY_MAX: u32 = 16;
 impl<'a, 'k> Session<'a, 'k> {
     /// A session about to begin; the outbox holds what goes to the backend first.
     pub fn new(
-        gate: &'a Gate,
-        core: &'a Core,
+        entry: &'a Entry<'a>,
         mut client: Stream,
         conn: Conn,
         flight: Flight<'k>,
         outbox: Buf,
-        tell: &'a (dyn Fn(Cut) + Sync),
     ) -> Self {
         // A client must not take it for an end in order if this process ends in the middle.
         client.reset_on_drop();
         conn.stream().keep_alive();
         Session {
-            gate,
-            core,
+            entry,
+            gate: entry.gate,
+            core: entry.core,
             client: Some(client),
             conn,
             flight: Some(flight),
-            tell,
             outbox,
             reply: Buf::default(),
             up: Up::Open,
@@ -266,8 +272,7 @@ impl<'a, 'k> Session<'a, 'k> {
     }
 
     fn end_writes(&mut self) -> Result<(), Stop> {
-        let broke = |error| Stop::Lost(format!("the backend's connection broke: {error}"));
-        self.conn.end_writes().map_err(broke)?;
+        self.conn.end_writes().map_err(|error| Stop::broken(&error))?;
         self.up = Up::Ended(Instant::now());
         Ok(())
     }
@@ -294,7 +299,7 @@ impl<'a, 'k> Session<'a, 'k> {
             }
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(Stop::Lost(format!("the backend's connection broke: {error}"))),
+            Err(error) => Err(Stop::broken(&error)),
         }
     }
 
@@ -352,15 +357,24 @@ impl<'a, 'k> Session<'a, 'k> {
             return Err(Stop::Cut(cut));
         }
         if let Cut::NotOwner = cut {
-            return Err(Stop::lost("this instance ceased to be the owner"));
+            return Err(Stop::lost(
+                Reason::NotOwner,
+                "this instance ceased to be the owner",
+            ));
         }
         (self.watch, self.was_cut) = (None, true);
-        (self.tell)(cut);
+        self.entry.tell_cut(cut);
         if !self.outbox.is_empty() {
-            return Err(Stop::lost("the backend had not taken all of what was read"));
+            return Err(Stop::lost(
+                Reason::StaleToken,
+                "the backend had not taken all of what was read",
+            ));
         }
         if self.down != Down::Open {
-            return Err(Stop::lost("the backend had closed its side before"));
+            return Err(Stop::lost(
+                Reason::StaleToken,
+                "the backend had closed its side before",
+            ));
         }
         self.drop_client();
         match self.up {
@@ -386,7 +400,7 @@ impl<'a, 'k> Session<'a, 'k> {
         match self.flight.take() {
             Some(flight) if settles => flight.settle(),
             // Whether it had read everything before it closed its side, nobody can tell.
-            Some(flight) => flight.lose(),
+            Some(flight) => self.entry.lose(flight, Reason::UpstreamFailed),
             None => {}
         }
     }
@@ -403,7 +417,10 @@ impl<'a, 'k> Session<'a, 'k> {
 
     fn finish(mut self) -> Ended {
         if self.up == Up::Refused {
-            return self.end(Stop::lost("the backend took no more of it"));
+            return self.end(Stop::lost(
+                Reason::UpstreamFailed,
+                "the backend took no more of it",
+            ));
         }
         self.conn.close();
         if let Some(mut client) = self.client.take() {
@@ -421,12 +438,16 @@ impl<'a, 'k> Session<'a, 'k> {
         self.watch = None;
         // Before the doubt begins.
         drop(self.conn);
+        let reason = match &stop {
+            Stop::Cut(_) => Reason::StaleToken,
+            Stop::Lost(reason, _) => *reason,
+        };
         if let Some(flight) = self.flight.take() {
-            flight.lose();
+            self.entry.lose(flight, reason);
         }
         match stop {
             Stop::Cut(cut) => Ended::Cut { client, cut },
-            Stop::Lost(why) => Ended::Lost {
+            Stop::Lost(_, why) => Ended::Lost {
                 client,
                 why,
                 doubtful,

@@ -58,6 +58,14 @@ impl Instance {
         }
     }
 
+    /// An instance that has come to own the prefix.
+    #[track_caller]
+    pub fn owning(settings: Settings) -> (Instance, Owner) {
+        let mut instance = Instance::start(settings);
+        let owner = instance.elected();
+        (instance, owner)
+    }
+
     /// The next event; `None` once none follows.
     #[track_caller]
     pub fn next(&mut self) -> Option<Event> {
@@ -137,6 +145,22 @@ impl Owner {
     #[track_caller]
     pub fn make(&self, change: Change) -> Result<(), StoreError> {
         self.submit(change).recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// All at once, and each again until it is taken.
+    #[track_caller]
+    pub fn insist_on_all(&self, changes: impl Iterator<Item = Change>) {
+        let mut left: Vec<Change> = changes.collect();
+        while !left.is_empty() {
+            let answers: Vec<_> = left
+                .into_iter()
+                .map(|change| (self.submit(change.clone()), change))
+                .collect();
+            let failed = answers
+                .into_iter()
+                .filter(|(answer, _)| answer.recv_timeout(PATIENCE).unwrap().is_err());
+            left = failed.map(|(_, change)| change).collect();
+        }
     }
 
     /// As the keeper does: again until it is taken.

@@ -1,5 +1,5 @@
 //! Real members of etcd on loopback, instances of the gate's ledger on them, and a forwarder that can cut one off.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod forwarder;
 pub mod instance;

@@ -13,12 +13,13 @@ use tokio::net::TcpStream;
 
 use super::secure::Secure;
 use super::table::plain;
-use super::{Failed, unclear};
+use super::unclear;
 use crate::base::{Buf, Secret};
+use crate::cli::failed::Failed;
 use crate::net::{ClientTls, Duplex, Stream};
 
 /// A client of one admin address.
-pub(super) struct Client {
+pub(in crate::cli) struct Client {
     /// `HOST:PORT`.
     address: String,
     tls: Option<ClientTls>,
@@ -27,10 +28,10 @@ pub(super) struct Client {
 }
 
 /// An answer, read whole.
-pub(super) struct Reply {
-    status: u16,
+pub(in crate::cli) struct Reply {
+    pub(in crate::cli) status: u16,
     /// As it came.
-    pub(super) text: String,
+    pub(in crate::cli) text: String,
     /// What it says; null where it is not JSON.
     pub(super) value: Value,
 }
@@ -59,7 +60,7 @@ impl Client {
     }
 
     /// One request, with JSON if there is a body.
-    pub(super) fn call(
+    pub(in crate::cli) fn call(
         &self,
         method: &str,
         path: &str,

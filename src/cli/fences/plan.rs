@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::Failed;
 use super::table::{cell, plain};
 use crate::base::{Token, TokenFormat};
+use crate::cli::failed::Failed;
 
 /// A change of one fence that was asked for.
 pub(super) struct Plan<'a> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Failed;
+use crate::cli::failed::Failed;
 use crate::net::{ClientFiles, ClientTls, Unfit};
 
 /// The files, as they were named.

@@ -60,7 +60,7 @@ pub(super) fn fence(fence: &Value) -> String {
 }
 
 /// The text without what a terminal would act on.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::cli) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() || is_invisible(c) {
@@ -86,7 +86,8 @@ pub(super) fn cell(value: &Value) -> String {
     }
 }
 
-fn aligned<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+/// A table whose columns stand under their heads.
+pub(in crate::cli) fn aligned<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut lines = vec![head.map(String::from)];
     lines.extend(rows);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();

@@ -1,8 +1,9 @@
 //! One client connection: its requests one after the other, each down its line and up again.
-//! `head.rs` waits for a request, `refusal.rs` has what the client is told where it does not go through, `observing.rs`
+//! `head.rs` waits for a request, `line.rs` keeps its first line, `refusal.rs` has what the client is told where it does not go through, `observing.rs`
 //! what is noted where a rule only observes.
 
 mod head;
+mod line;
 mod observing;
 mod refusal;
 
@@ -15,9 +16,10 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use self::head::Head;
+use self::line::Line;
 use self::refusal::{Refusal, judged_answer, not_owner, note_path};
 use super::answer::Answer;
-use super::exchange::{Ended, Exchange};
+use super::exchange::{About, Ended, Exchange};
 use super::request::{Facts, Upload};
 use super::{Core, Gate, linger};
 use crate::base::{Buf, ClientCert, Idle, Reason};
@@ -42,6 +44,8 @@ pub struct Client<'a> {
     own: Option<Conn>,
     /// The path of the request under way; kept only where refusals name it.
     path: String,
+    /// Its first line, for those who ask who was refused.
+    line: Line,
 }
 
 /// Who is at the other end.
@@ -157,6 +161,7 @@ impl<'a> Client<'a> {
             scratch: Scratch::default(),
             own: None,
             path: String::new(),
+            line: Line::default(),
         }
     }
 
@@ -182,6 +187,7 @@ impl<'a> Client<'a> {
                     return End::SpeaksHttp2 { stream, inbox };
                 }
                 Head::Refused(answer) => {
+                    self.line.clear();
                     self.refuse(Refusal {
                         answer: *answer,
                         facts: None,
@@ -236,7 +242,7 @@ impl<'a> Client<'a> {
                 self.gate,
                 self.core,
                 &mut self.side,
-                facts,
+                About::of(facts, &self.scratch, plan.rule),
                 plan.upload,
                 flight,
                 conn,
@@ -286,6 +292,7 @@ impl<'a> Client<'a> {
         let gate: &'a Arc<Gate> = self.gate;
         let listener: &'a HttpListener = &gate.listener;
         let mut storage = HeaderStorage::new();
+        self.line.clear();
         let Side { inbox, outbox, .. } = &mut self.side;
         let head = parse_request(&inbox.filled()[..head_len], &mut storage).map_err(|error| {
             let mut answer = Answer::new(Reason::BadRequest, error.detail);
@@ -298,6 +305,7 @@ impl<'a> Client<'a> {
         })?;
         let facts = Facts::of(&head, head_len, &listener.rules);
         note_path(listener.errors, head.target, &mut self.path);
+        self.line.note(head.method, head.target);
         let refuse = |answer, rule: Option<&Rule>| Refusal {
             answer,
             facts: Some(facts),

@@ -11,7 +11,7 @@ use super::{Bearing, Client, Next, Plan, Side};
 use crate::base::{Reason, Token};
 use crate::config::Errors;
 use crate::keeper::{Cut, Refused};
-use crate::observe::Decision;
+use crate::observe::{Decision, events};
 use crate::rules::{self, Scratch};
 use crate::wire::http1::{Framing, Version};
 
@@ -130,7 +130,8 @@ impl<'a> Client<'a> {
         } = refusal;
         let gate = self.gate;
         let rule = rule.map(|index| &gate.listener.rules.rules[index]);
-        if let Some(decision) = Decision::of(answer.reason) {
+        let decision = Decision::of(answer.reason);
+        if let Some(decision) = decision {
             gate.decisions(rule).count(decision);
         }
         if answer.rule.is_none() {
@@ -157,8 +158,14 @@ impl<'a> Client<'a> {
                 id: RequestId::next(),
             },
         };
+        if decision.is_some() {
+            self.tell_refusal(&answer);
+        }
         tracing::info!(
             listener = &*gate.listener.name,
+            client = self.peer.ip,
+            method = self.line.method(),
+            path = self.line.path(),
             request_id = form.request_id(),
             reason = answer.reason.as_str(),
             status = answer.status(),
@@ -181,6 +188,23 @@ impl<'a> Client<'a> {
             (false, true) => Next::Close,
             (false, false) => Next::Linger,
         }
+    }
+
+    /// For those who listen.
+    fn tell_refusal(&self, answer: &Answer) {
+        self.gate.metrics.events.refusal(events::Refusal {
+            listener: &self.gate.listener.name,
+            rule: answer.rule.as_deref(),
+            reason: answer.reason,
+            observed: false,
+            status: Some(answer.status()),
+            resource: answer.resource.as_deref(),
+            token: answer.token.as_deref(),
+            highest: answer.highest.as_deref(),
+            client: self.peer.address,
+            method: self.line.method(),
+            path: self.line.path(),
+        });
     }
 
     /// Sends what is in the reply. False where the client does not take it.

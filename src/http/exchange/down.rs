@@ -224,11 +224,11 @@ impl<'k> Exchange<'_, 'k> {
                 .observe(now.saturating_duration_since(sent_at));
         }
         self.watch = None;
-        match self.flight.take() {
+        if doubtful {
             // An intermediary's word: the backend may still be at it (S6).
-            Some(flight) if doubtful => flight.lose(),
-            Some(flight) => flight.settle(),
-            None => {}
+            self.lose_flight("in-doubt-status");
+        } else if let Some(flight) = self.flight.take() {
+            flight.settle();
         }
         let Some(mut conn) = self.conn.take() else { return };
         if reusable && conn.inbox.is_empty() && self.sent_at.is_some() {

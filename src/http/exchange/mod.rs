@@ -19,7 +19,8 @@ use super::client::Side;
 use super::request::{Facts, Upload};
 use super::{Core, Gate};
 use crate::base::Reason;
-use crate::keeper::{Cut, Flight, Place, Watch};
+use crate::keeper::{Cut, Flight, Lost, Place, Watch};
+use crate::rules::{Rule, Scratch};
 use crate::upstream::Conn;
 use crate::wire::http1::{BodyReader, Framing};
 
@@ -68,12 +69,31 @@ pub enum Ended<'k> {
     },
 }
 
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    facts: Facts,
+    names: &'a Scratch,
+    rule: Option<&'a Rule>,
+}
+
+impl<'a> About<'a> {
+    /// A request's head, what it names and the rule that it falls under. The last two are for those who are told of a
+    /// doubt.
+    #[must_use]
+    pub fn of(facts: Facts, names: &'a Scratch, rule: Option<&'a Rule>) -> About<'a> {
+        About { facts, names, rule }
+    }
+}
+
 /// A request under way.
 #[derive(Debug)]
 pub struct Exchange<'a, 'k> {
     gate: &'a Gate,
     core: &'a Core,
     side: &'a mut Side,
+    names: &'a Scratch,
+    rule: Option<&'a Rule>,
     facts: Facts,
     upload: Upload,
     /// `None` once it is over: settled, or lost.
@@ -160,7 +180,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
         gate: &'a Gate,
         core: &'a Core,
         side: &'a mut Side,
-        facts: Facts,
+        About { facts, names, rule }: About<'a>,
         upload: Upload,
         flight: Flight<'k>,
         conn: Conn,
@@ -170,6 +190,8 @@ impl<'a, 'k> Exchange<'a, 'k> {
             gate,
             core,
             side,
+            names,
+            rule,
             facts,
             first_byte: facts.write && (facts.is_partial || gate.commits_at_first_byte()),
             owes_continue: facts.expect_continue && !upload.is_done(),
@@ -260,9 +282,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
         let sent = self.facts.write && (self.sent_at.is_some() || committed);
         self.watch = None;
         self.conn = None;
-        if let Some(flight) = self.flight.take() {
-            flight.lose();
-        }
+        self.lose_flight(reason.as_str());
         if self.client_gone {
             return Ended::ClientGone;
         }
@@ -277,6 +297,17 @@ impl<'a, 'k> Exchange<'a, 'k> {
             answer,
             upload: self.take_upload(),
         }
+    }
+
+    fn lose_flight(&mut self, reason: &'static str) {
+        let Some(flight) = self.flight.take() else { return };
+        let names = self.names;
+        flight.lose_known(&Lost {
+            reason,
+            listener: &self.gate.listener.name,
+            rule: self.rule.map(|rule| &*rule.name),
+            resource: &|index| names.claim(index).map(|claim| (claim.resource, claim.format)),
+        });
     }
 
     /// Its flight may not commit: the connection is reset with what it holds, and the client is told at once.

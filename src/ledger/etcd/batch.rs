@@ -31,18 +31,33 @@ impl Pending {
 
     pub(super) fn name(&self) -> &Arc<str> {
         match &self.change {
-            Change::Raise { name, .. } | Change::Reset { name, .. } => name,
+            Change::Raise { name, .. } | Change::Reset { name, .. } | Change::Note { name, .. } => name,
         }
     }
 
     pub(super) fn mark(&self) -> &Mark {
         match &self.change {
-            Change::Raise { mark, .. } | Change::Reset { mark, .. } => mark,
+            Change::Raise { mark, .. } | Change::Reset { mark, .. } | Change::Note { mark, .. } => mark,
         }
     }
 
     pub(super) fn is_reset(&self) -> bool {
         matches!(self.change, Change::Reset { .. })
+    }
+
+    /// Whether it adds to the audit trail and leaves the mark as it is.
+    pub(super) fn is_note(&self) -> bool {
+        matches!(self.change, Change::Note { .. })
+    }
+
+    /// What it adds to the audit trail, if it does. At most one change of a transaction does.
+    pub(super) fn record(&self) -> Option<Vec<u8>> {
+        match &self.change {
+            Change::Raise { .. } => None,
+            Change::Reset { name, mark, audit } | Change::Note { name, mark, audit } => {
+                Some(values::write_reset(name, mark, audit))
+            }
+        }
     }
 
     pub(super) fn answer(mut self, result: Result<(), StoreError>) {
@@ -61,7 +76,9 @@ impl Pending {
     fn bytes(&self) -> usize {
         let audit = match &self.change {
             Change::Raise { .. } => 0,
-            Change::Reset { audit, .. } => audit.from.len() + audit.reason.len() + audit.by.len(),
+            Change::Reset { audit, .. } | Change::Note { audit, .. } => {
+                audit.from.len() + audit.reason.len() + audit.by.len()
+            }
         };
         3 * self.name().len() + audit + OVERHEAD_BYTES
     }
@@ -87,13 +104,14 @@ impl Bounds {
         bytes: 1024 * 1024,
     };
 
-    /// Takes changes off the queue that fit into one transaction: each mark once, and a reset alone.
+    /// Takes changes off the queue that fit into one transaction: each mark once, and what adds to the audit trail alone.
     pub(super) fn take(&self, queue: &mut VecDeque<Pending>) -> Vec<Pending> {
         let mut batch: Vec<Pending> = Vec::new();
         let mut names = std::collections::HashSet::new();
         let mut bytes = 0;
         while let Some(next) = queue.front() {
-            let alone = next.is_reset() || batch.first().is_some_and(Pending::is_reset);
+            let records = |pending: &Pending| pending.is_reset() || pending.is_note();
+            let alone = records(next) || batch.first().is_some_and(records);
             bytes += next.bytes();
             let fits = batch.len() < self.count && bytes <= self.bytes && !alone;
             if !batch.is_empty() && (!fits || names.contains(next.name())) {
@@ -167,7 +185,8 @@ impl Marks {
     /// A raise never lowers a mark: where it is that high already, it is only made certain that it stands.
     pub(super) fn writes(&self, pending: &Pending) -> bool {
         let known = self.get(pending.name());
-        pending.is_reset() || known.is_none_or(|(token, _)| token < pending.mark().token)
+        !pending.is_note()
+            && (pending.is_reset() || known.is_none_or(|(token, _)| token < pending.mark().token))
     }
 
     /// One transaction: the owner's key and each mark must be as they are known; else they are read.
@@ -176,26 +195,19 @@ impl Marks {
         when.push(Compare::create_revision(keys.owner(), CompareOp::Equal, tenure.0));
         otherwise.push(TxnOp::get(keys.owner(), None));
         for pending in batch {
-            let key = keys.mark(pending.name());
-            let known = self.attempt(pending).known;
-            when.push(Compare::mod_revision(key.clone(), CompareOp::Equal, known.0));
-            if self.writes(pending) {
-                then.push(TxnOp::put(key.clone(), values::write_mark(pending.mark()), None));
+            if !pending.is_note() {
+                let key = keys.mark(pending.name());
+                let known = self.attempt(pending).known;
+                when.push(Compare::mod_revision(key.clone(), CompareOp::Equal, known.0));
+                if self.writes(pending) {
+                    then.push(TxnOp::put(key.clone(), values::write_mark(pending.mark()), None));
+                }
+                otherwise.push(TxnOp::get(key, None));
             }
-            otherwise.push(TxnOp::get(key, None));
-            if let Change::Reset {
-                name,
-                mark,
-                audit: words,
-            } = &pending.change
-            {
+            if let Some(record) = pending.record() {
                 let key = keys.audit(audit);
                 when.push(Compare::create_revision(key.clone(), CompareOp::Equal, 0));
-                then.push(TxnOp::put(
-                    key.clone(),
-                    values::write_reset(name, mark, words),
-                    None,
-                ));
+                then.push(TxnOp::put(key.clone(), record, None));
                 otherwise.push(TxnOp::get(key, None));
             }
         }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::failure::Failure;
 use super::history::{History, Origin};
-use super::settings::Settings;
+use super::settings::{DEADLINE, Settings};
 
 /// All members.
 pub(super) struct Cluster {
@@ -22,7 +22,6 @@ pub(super) struct Cluster {
     /// The member that answered last.
     preferred: AtomicUsize,
     pub(super) history: Mutex<History>,
-    deadline: Duration,
     /// Why the last question had no answer, if it had none.
     trouble: Mutex<Option<String>>,
 }
@@ -78,7 +77,6 @@ impl Cluster {
             members: members.collect(),
             preferred: AtomicUsize::new(0),
             history: Mutex::default(),
-            deadline: settings.deadline(),
             trouble: Mutex::new(None),
             settings,
         }
@@ -86,11 +84,6 @@ impl Cluster {
 
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    /// How long one question may take at one member.
-    pub(super) fn deadline(&self) -> Duration {
-        self.deadline
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
@@ -113,7 +106,7 @@ impl Cluster {
     {
         let mut failure = None;
         for at in self.order() {
-            let found = match self.ask_at(at, &question).await {
+            let found = match self.ask_at(at, DEADLINE, &question).await {
                 Ok(answer) => {
                     self.answered(at);
                     return Ok(answer);
@@ -136,13 +129,13 @@ impl Cluster {
     }
 
     /// Asks one member, and takes its answer only if it is of the known history.
-    pub(super) async fn ask_at<T, F>(&self, at: usize, question: F) -> Result<T, Failure>
+    pub(super) async fn ask_at<T, F>(&self, at: usize, deadline: Duration, question: F) -> Result<T, Failure>
     where
         T: Answer,
         F: AsyncFn(Client) -> Result<T, etcd_client::Error>,
     {
         let before = self.history.lock().latest();
-        let answer = self.on(at, question).await?;
+        let answer = self.on(at, deadline, question).await?;
         let origin = answer.origin()?;
         match History::allows(before, origin) {
             Ok(()) => {
@@ -156,11 +149,11 @@ impl Cluster {
 
     /// One question to one member, within the deadline, with one new login where the old one is over. What it answers
     /// may be of any history.
-    pub(super) async fn on<T, F>(&self, at: usize, question: F) -> Result<T, Failure>
+    pub(super) async fn on<T, F>(&self, at: usize, deadline: Duration, question: F) -> Result<T, Failure>
     where
         F: AsyncFn(Client) -> Result<T, etcd_client::Error>,
     {
-        let answer = tokio::time::timeout(self.deadline, async {
+        let answer = tokio::time::timeout(deadline, async {
             let client = self.client(at).await?;
             match question(client.clone())
                 .await
@@ -176,7 +169,7 @@ impl Cluster {
         let answer = answer.await.unwrap_or_else(|_| {
             let what = format!(
                 "{} did not answer within {:?}",
-                self.members[at].endpoint, self.deadline
+                self.members[at].endpoint, deadline
             );
             Err(Failure::Away(what))
         });
@@ -213,7 +206,7 @@ impl Cluster {
         }
         let mut options = ConnectOptions::new()
             .with_require_leader(true)
-            .with_connect_timeout(self.deadline);
+            .with_connect_timeout(DEADLINE);
         if let Some(tls) = &self.settings.tls {
             options = options.with_tls(tls.options().map_err(Failure::Denied)?);
         }

@@ -65,7 +65,7 @@ impl Failure {
         match self {
             Failure::NoSpace => StoreError::Full(self.to_string()),
             Failure::Away(what) => StoreError::Away(what.clone()),
-            other => StoreError::Away(other.to_string()),
+            other => StoreError::Failed(other.to_string()),
         }
     }
 }

@@ -136,6 +136,7 @@ impl Life {
             tenure: &tenure,
             owner_key: self.keys.owner(),
             ttl: self.cluster.settings().owner_ttl,
+            deadline: self.cluster.settings().renewal_deadline(),
         };
         let mut renewing = std::pin::pin!(renewal.run(Watch::new(&tenure, won.validity, &tell)));
         let mut stop = self.stop.clone();

@@ -86,9 +86,9 @@ impl Settings {
         i64::try_from(whole).unwrap_or(i64::MAX)
     }
 
-    /// How long one question may take before the next member is asked: several fit into a lease.
-    pub(super) fn deadline(&self) -> Duration {
-        (self.owner_ttl / 6).clamp(DEADLINE_MIN, DEADLINE_MAX)
+    /// The same for a renewal, which is small: several tries fit into a lease.
+    pub(super) fn renewal_deadline(&self) -> Duration {
+        (self.owner_ttl / 6).clamp(RENEWAL_MIN, DEADLINE)
     }
 }
 
@@ -123,5 +123,6 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 
 /// etcd itself makes shorter leases longer, as its election timeout asks for.
 const TTL_MIN: Duration = Duration::from_secs(2);
-const DEADLINE_MIN: Duration = Duration::from_millis(300);
-const DEADLINE_MAX: Duration = Duration::from_secs(2);
+const RENEWAL_MIN: Duration = Duration::from_millis(300);
+/// How long one question may take before the next member is asked.
+pub(super) const DEADLINE: Duration = Duration::from_secs(2);

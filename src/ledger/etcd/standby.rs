@@ -14,6 +14,7 @@ use super::cluster::{Answer, Cluster};
 use super::failure::Failure;
 use super::history::{History, Origin, Standing};
 use super::pause::Pause;
+use super::settings::DEADLINE;
 use super::tenure::Tenure;
 use super::values::{self, Flaw, IdentityValue, Keys, MarkerValue, OwnerValue, random_id};
 use crate::base::clock::{boot_now, wall_ms};
@@ -58,7 +59,7 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
     for at in cluster.order() {
         let before = cluster.history.lock().latest();
         let answer = cluster
-            .on(at, async |mut client| client.txn(read.clone()).await)
+            .on(at, DEADLINE, async |mut client| client.txn(read.clone()).await)
             .await;
         let answer = match answer {
             Ok(answer) => answer,
@@ -278,7 +279,9 @@ fn made_by(id: &str, answer: &TxnResponse) -> Option<i64> {
 pub(super) async fn revoke(cluster: &Cluster, lease: i64) {
     for at in cluster.order() {
         let revoked = cluster
-            .on(at, async move |mut client| client.lease_revoke(lease).await)
+            .on(at, DEADLINE, async move |mut client| {
+                client.lease_revoke(lease).await
+            })
             .await;
         match revoked {
             Ok(_) | Err(Failure::LeaseGone) => return,

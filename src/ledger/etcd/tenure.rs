@@ -126,6 +126,7 @@ pub(super) struct Renewal<'t> {
     pub(super) tenure: &'t Tenure,
     pub(super) owner_key: String,
     pub(super) ttl: Duration,
+    pub(super) deadline: Duration,
 }
 
 /// An open stream of renewals, with no question on its way.
@@ -188,7 +189,9 @@ impl Renewal<'_> {
         let lease = self.tenure.lease;
         let opened = self
             .cluster
-            .on(at, async move |mut client| client.lease_keep_alive(lease).await)
+            .on(at, self.deadline, async move |mut client| {
+                client.lease_keep_alive(lease).await
+            })
             .await;
         match opened {
             Ok((keeper, answers)) => Ok(Stream { at, keeper, answers }),
@@ -198,7 +201,7 @@ impl Renewal<'_> {
 
     async fn ask(&self, mut stream: Stream) -> Result<(Stream, Duration), Missed> {
         let at = stream.at;
-        let answer = tokio::time::timeout(self.cluster.deadline(), async {
+        let answer = tokio::time::timeout(self.deadline, async {
             stream.keeper.keep_alive().await?;
             stream.answers.message().await
         });
@@ -232,7 +235,9 @@ impl Renewal<'_> {
         let read = Txn::new().and_then([TxnOp::get(self.owner_key.clone(), None)]);
         let answer = self
             .cluster
-            .ask_at(at, async |mut client| client.txn(read.clone()).await)
+            .ask_at(at, self.deadline, async |mut client| {
+                client.txn(read.clone()).await
+            })
             .await
             .map_err(|failure| match failure {
                 // Of one that is alone there is nothing to wait for: what it has forgotten is forgotten.

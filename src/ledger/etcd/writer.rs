@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnResponse};
+use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp, TxnResponse};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::batch::{Bounds, Marks, Pending, held};
@@ -21,7 +21,7 @@ use super::standby::gets;
 use super::tenure::Tenure;
 use super::values::{self, Keys, MarkerValue, NAME_BYTES_MAX};
 use crate::base::clock::wall_ms;
-use crate::ledger::{AuditEntry, Change, Mark, StoreError};
+use crate::ledger::{AuditEntry, Mark, StoreError};
 use crate::owner::{Marker, Revision, Verdict, at_the_end, judge, settled_in};
 
 /// What the callers' threads ask of the agent's. There are as many changes at once as raises wait, which the keeper
@@ -176,7 +176,7 @@ impl Writer {
                 let written = Revision(origin.revision);
                 self.marks.learn(pending.name(), attempt.token, written);
             }
-            self.next_audit += u64::from(pending.is_reset());
+            self.next_audit += u64::from(pending.is_reset() || pending.is_note());
             pending.answer(Ok(()));
         }
         Ok(())
@@ -191,6 +191,10 @@ impl Writer {
         let owner = reads.next().flatten().map(|kv| Revision(kv.create_revision()));
         let mut again = Vec::new();
         for pending in batch {
+            if pending.is_note() {
+                again.extend(self.note_refused(pending, owner, reads.next().flatten())?);
+                continue;
+            }
             let kv = reads.next().flatten();
             let held = kv.as_ref().map(held).transpose().map_err(|flaw| {
                 Over(format!(
@@ -224,7 +228,7 @@ impl Writer {
                     }
                     again.push(pending);
                 }
-                Verdict::NotOwner => return Err(Over("another instance owns the store, or none".to_owned())),
+                Verdict::NotOwner => return Err(Over(NOT_THE_OWNER.to_owned())),
                 Verdict::Foreign => {
                     let name = pending.name();
                     return Err(Over(format!("somebody else has written the mark of {name:?}")));
@@ -232,6 +236,28 @@ impl Writer {
             }
         }
         Ok(again)
+    }
+
+    /// A note needs nothing but the ownership, and a number in the audit trail that nothing has yet.
+    fn note_refused(
+        &mut self,
+        note: Pending,
+        owner: Option<Revision>,
+        recorded: Option<KeyValue>,
+    ) -> Result<Option<Pending>, Over> {
+        if owner != Some(self.tenure.revision) {
+            return Err(Over(NOT_THE_OWNER.to_owned()));
+        }
+        let Some(recorded) = recorded else {
+            return Ok(Some(note));
+        };
+        self.next_audit += 1;
+        if is_record_of(&note, recorded.value()) {
+            // It had landed, and the answer was lost.
+            note.answer(Ok(()));
+            return Ok(None);
+        }
+        Ok(Some(note))
     }
 
     /// Whether less of it may be taken: then the rest goes back to the queue.
@@ -356,14 +382,12 @@ fn refuse_long_names(queue: &mut VecDeque<Pending>) {
     }
 }
 
-/// Whether an entry of the audit trail is exactly that of this reset.
+/// Whether an entry of the audit trail is exactly the one that this change adds.
 fn is_record_of(pending: &Pending, value: &[u8]) -> bool {
-    match &pending.change {
-        Change::Reset { name, mark, audit } => values::write_reset(name, mark, audit) == value,
-        Change::Raise { .. } => false,
-    }
+    pending.record().is_some_and(|record| record == value)
 }
 
+const NOT_THE_OWNER: &str = "another instance owns the store, or none";
 /// Refusals in a row after which a change is given back to whoever asked for it.
 const ROUNDS_MAX: usize = 12;
 const RELEASES_MAX: usize = 4;

@@ -65,6 +65,13 @@ impl Disk {
         Disk::locked(file)
     }
 
+    /// Opens an existing file to look at it, also one that may not be written to.
+    pub(super) fn open_to_look(path: &Path) -> Result<Disk, Trouble> {
+        let file = File::open(path).map_err(|e| Trouble::from_read("open it", &e))?;
+        lock_to_look(&file)?;
+        Ok(Disk::new(file))
+    }
+
     /// The same file without the fault, to be read anew. Its lock is not let go in between.
     pub(super) fn again(&self) -> Result<Disk, Trouble> {
         let file = self.0.file.try_clone();
@@ -158,8 +165,17 @@ pub(super) fn forget_cache(path: &Path) {
 
 /// Takes the lock, waiting a moment for a process that is just going away.
 pub(super) fn lock_exclusively(file: &File) -> Result<(), Trouble> {
+    lock(|| file.try_lock())
+}
+
+/// A lock that others who only look may have as well, and no instance.
+pub(super) fn lock_to_look(file: &File) -> Result<(), Trouble> {
+    lock(|| file.try_lock_shared())
+}
+
+fn lock(attempt: impl Fn() -> Result<(), TryLockError>) -> Result<(), Trouble> {
     for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
+        match attempt() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(error)) => return Err(Trouble::from_read("lock it", &error)),
@@ -242,7 +258,7 @@ fn read_witness(bytes: &[u8]) -> Option<u64> {
 const PAGE: usize = 4096;
 const MAGIC: &[u8] = b"fencegate marks\n";
 /// The format of the whole file. Another one is never guessed at.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 /// Magic, version, checksum.
 const TITLE: usize = MAGIC.len() + 4 + 8;
 /// The witness's two copies, in sectors of their own.

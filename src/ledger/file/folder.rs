@@ -1,6 +1,6 @@
 //! The store's folder: its lock, the sign of earlier use, the names of the files in it, and whether these are
 //! still the files that stand there. A file gets its final name only when it is whole and on the disk. Called by
-//! `file.rs` and `writer.rs`.
+//! `file.rs`, `writer.rs` and `offline.rs`.
 
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::disk::{Disk, lock_exclusively};
+use super::disk::{Disk, lock_exclusively, lock_to_look};
 use super::trouble::{OpenError, Trouble};
 
 /// A locked folder; unlocked when dropped, and by the kernel when the process ends.
@@ -46,6 +46,27 @@ impl Folder {
         };
         folder.discard_unfinished().map_err(io)?;
         Ok(folder)
+    }
+
+    /// Keeps instances out of the folder while its store is looked at, and changes nothing in it. Gives the lock
+    /// file, if there is one, and whether the folder was used before.
+    pub(super) fn visit(path: &Path) -> Result<(Option<File>, bool), OpenError> {
+        let file = path.join(LOCK);
+        let mut lock = match File::open(&file) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, false)),
+            Err(error) => return Err(Trouble::from_read("open it", &error).at(&file)),
+        };
+        lock_to_look(&lock).map_err(|trouble| trouble.at(&file))?;
+        let mut sign = Vec::new();
+        lock.read_to_end(&mut sign)
+            .map_err(|e| Trouble::from_read("read it", &e).at(&file))?;
+        Ok((Some(lock), !sign.is_empty()))
+    }
+
+    /// Where the marks of this folder would be.
+    pub(super) fn marks_in(path: &Path) -> PathBuf {
+        path.join(MARKS)
     }
 
     /// The store's file.

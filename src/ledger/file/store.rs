@@ -1,17 +1,20 @@
 //! The marks in the embedded store: make, open with full verification, commit, read, copy.
 //!
 //! Nothing here retries, and nothing here panics on what a disk may hold: the embedded store is entered through
-//! [`entered`]. Called by `file.rs` at the start and by `writer.rs`.
+//! [`entered`]. Called by `file.rs` at the start, by `writer.rs` and by `offline.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use redb::{Database, ReadableDatabase as _, ReadableTable, TableDefinition, WriteTransaction};
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
+};
 
 use super::disk::Disk;
+use super::overlay::Overlay;
 use super::record::{Digest, Head, open_audit, open_head, open_mark, seal_audit, seal_head, seal_mark};
 use super::trouble::Trouble;
-use crate::ledger::{AuditEntry, Change, Mark};
+use crate::ledger::{Audit, AuditEntry, Change, Mark};
 
 /// An open store.
 pub(super) struct Store {
@@ -47,10 +50,20 @@ impl Store {
     /// means that none of them counts.
     pub(super) fn read(disk: Disk, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<(Store, Head), Trouble> {
         let witness = disk.title()?;
-        let store = Store {
-            database: attach(&disk)?,
-            disk,
-        };
+        let database = attach(&disk, disk.clone())?;
+        Store { database, disk }.verified(witness, on_mark)
+    }
+
+    /// Reads every record as [`Store::read`] does, and never writes to the file: what the embedded store has to
+    /// repair after a crash is repaired in memory alone.
+    pub(super) fn look(disk: Disk, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<(Store, Head), Trouble> {
+        let witness = disk.title()?;
+        let database = attach(&disk, Overlay::over(disk.clone())?)?;
+        Store { database, disk }.verified(witness, on_mark)
+    }
+
+    fn verified(self, witness: u64, on_mark: &mut dyn FnMut(&str, Mark)) -> Result<(Store, Head), Trouble> {
+        let store = self;
         match entered(&store.disk, || trusted(&store.database, witness, on_mark)) {
             Ok(head) => Ok((store, head)),
             Err(trouble) => {
@@ -195,7 +208,7 @@ impl Store {
         fill: impl FnOnce(&WriteTransaction) -> Result<Head, Trouble>,
     ) -> Result<Store, Trouble> {
         let disk = Disk::create(path)?;
-        let database = attach(&disk)?;
+        let database = attach(&disk, disk.clone())?;
         let store = Store { database, disk };
         let head = entered(&store.disk, || {
             let txn = store.database.begin_write().map_err(said)?;
@@ -217,8 +230,21 @@ fn apply<'c>(
 ) -> Result<(), Trouble> {
     let mut marks = txn.open_table(MARKS).map_err(said)?;
     let mut audits = txn.open_table(AUDITS).map_err(said)?;
+    let mut note = |next: &mut Head, name: &str, mark: &Mark, audit: &Audit| {
+        // Audit entries are never removed, so their count numbers them.
+        let at = next.audits.count;
+        let sealed = seal_audit(at, name, mark, audit);
+        next.audits.add(sealed.hash);
+        audits.insert(at, sealed.bytes.as_slice()).map(drop).map_err(said)
+    };
     for change in changes {
-        let (Change::Raise { name, mark } | Change::Reset { name, mark, .. }) = change;
+        let (name, mark) = match change {
+            Change::Raise { name, mark } | Change::Reset { name, mark, .. } => (name, mark),
+            Change::Note { name, mark, audit } => {
+                note(next, name, mark, audit)?;
+                continue;
+            }
+        };
         let key = name.as_bytes();
         let held = match marks.get(key).map_err(said)? {
             Some(value) => Some(open_mark(key, value.value()).map_err(Trouble::Damaged)?),
@@ -236,11 +262,7 @@ fn apply<'c>(
         next.marks.add(sealed.hash);
         marks.insert(key, sealed.bytes.as_slice()).map_err(said)?;
         if let Change::Reset { audit, .. } = change {
-            // Audit entries are never removed, so their count numbers them.
-            let at = next.audits.count;
-            let sealed = seal_audit(at, name, mark, audit);
-            next.audits.add(sealed.hash);
-            audits.insert(at, sealed.bytes.as_slice()).map_err(said)?;
+            note(next, name, mark, audit)?;
         }
     }
     Ok(())
@@ -290,13 +312,13 @@ fn agree(head: &Head, marks: Digest, audits: Digest) -> Result<(), Trouble> {
     )))
 }
 
-fn attach(disk: &Disk) -> Result<Database, Trouble> {
+fn attach(disk: &Disk, backend: impl StorageBackend) -> Result<Database, Trouble> {
     entered(disk, || {
         let mut builder = Database::builder();
         builder
             .set_cache_size(CACHE_BYTES)
             .set_check_integrity_on_open(true);
-        builder.create_with_backend(disk.clone()).map_err(said)
+        builder.create_with_backend(backend).map_err(said)
     })
 }
 

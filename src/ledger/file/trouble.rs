@@ -15,6 +15,12 @@ pub enum OpenError {
         /// The folder.
         folder: PathBuf,
     },
+    /// There is nothing to look at.
+    #[error("{}: no store was ever made here; look at store.path, which is taken from the folder that fencegate is started in", .folder.display())]
+    Absent {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The folder was used before, and the marks are gone.
     #[error("{}: the file is {state}, but this folder was in use before; {WAY_OUT}", .file.display())]
     Missing {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::futures::Notified;
 
 use super::{Session, Stop, Up};
+use crate::base::Reason;
 use crate::keeper::Cut;
 
 /// What ended a wait.
@@ -131,6 +132,7 @@ impl Session<'_, '_> {
                 Ok(())
             }
             Late::Silent => Err(Stop::lost(
+                Reason::UpstreamTimeout,
                 "the backend did not close its side within settle_after",
             )),
             Late::Idle if self.client.is_some() => {
@@ -138,7 +140,10 @@ impl Session<'_, '_> {
                 self.drop_client();
                 Ok(())
             }
-            Late::Idle => Err(Stop::lost("nothing moved within idle_timeout")),
+            Late::Idle => Err(Stop::lost(
+                Reason::UpstreamTimeout,
+                "nothing moved within idle_timeout",
+            )),
             // As at the client's end: what the backend still says goes to it.
             Late::Stopping => {
                 self.stopped = true;
