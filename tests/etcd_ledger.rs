@@ -321,6 +321,18 @@ fn an_unreadable_mark_or_another_format_stops_the_instance_and_names_the_key() {
 }
 
 #[test]
+fn an_unreadable_mark_stops_also_who_would_only_stand_by() {
+    let etcd = Etcd::one();
+    let (_agent, owner) = Instance::owning(settings(etcd.endpoints()));
+    owner.make(raise("a", 5)).unwrap();
+    let key = format!("{PREFIX}mark/b");
+    etcd.control().put(&key, "no mark");
+    let error = Instance::start(settings(etcd.endpoints())).fatal();
+    assert!(error.contains(&key) && error.contains("can't be read"), "{error}");
+    assert!(owner.ledger.owned(), "the owner knows nothing of it");
+}
+
+#[test]
 fn marks_without_a_marker_are_no_new_prefix() {
     let etcd = Etcd::one();
     etcd.control().put(

@@ -39,6 +39,11 @@ fn any_configuration_is_taken_or_refused_at_a_place_in_it() {
     run("config", checks::config::check, MUTATIONS);
 }
 
+#[test]
+fn what_stands_in_front_of_a_session_is_read_the_same_at_every_split() {
+    run("opening", checks::opening::check, 4 * MUTATIONS);
+}
+
 /// Runs the check on the seeds, then on mutations of them.
 fn run(target: &str, check: fn(&[u8]), mutations: usize) {
     let seeds = seeds(target);

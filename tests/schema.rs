@@ -83,6 +83,7 @@ fn what_is_wrong_or_not_built_does_not_fit() {
         ("resource:", "action: perhaps\n        resource:"),
         ("version: 1", "version: 1\nadmin: { tls: { cert_file: a } }"),
         ("resource:", "allow: { cidr: [everywhere] }\n        resource:"),
+        ("name: store", "name: store\n    protocol: tcp"),
     ] {
         assert!(!problems(&small(from, to)).is_empty(), "{from} -> {to}");
     }
@@ -113,7 +114,14 @@ fn every_key_says_what_it_means() {
         }
     }
     let schema = schema();
-    assert!(schema["properties"]["listeners"]["items"]["properties"]["rules"].is_object());
+    let listeners = schema["properties"]["listeners"]["items"]["anyOf"]
+        .as_array()
+        .unwrap();
+    assert!(listeners.len() > 1);
+    for listener in listeners {
+        assert!(listener["properties"]["rules"].is_object());
+        look(listener, "");
+    }
     look(&schema, "");
 }
 

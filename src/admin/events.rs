@@ -213,10 +213,7 @@ fn shown(what: &Happening) -> Data<'_> {
             r#type: "refusal",
             listener: Some(&refused.listener),
             rule: refused.rule.as_deref(),
-            mode: Some(match refused.status {
-                Some(_) => "enforce",
-                None => "observe",
-            }),
+            mode: Some(if refused.observed { "observe" } else { "enforce" }),
             resource: refused.resource.as_deref(),
             token: refused.token.as_deref(),
             highest: refused.highest.as_deref(),

@@ -2,6 +2,7 @@
 //! judges real ones, and knows no marks, so that a comparison is described and not decided.
 
 mod http;
+mod tcp;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -16,9 +17,15 @@ pub(super) struct Arguments {
     /// The configuration.
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// The request: for HTTP its method and its URL, or its path alone.
-    #[arg(value_name = "METHOD URL", required = true)]
+    /// The request: for HTTP its method and its URL, or its path alone; for a listener of raw TCP nothing.
+    #[arg(value_name = "METHOD URL")]
     words: Vec<String>,
+    /// The resource that a session of raw TCP names.
+    #[arg(long, value_name = "NAME")]
+    resource: Option<String>,
+    /// The token that it presents.
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
     /// A header field of the request.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
@@ -49,12 +56,14 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn explain(config: &Config, arguments: &Arguments) -> Result<String, String> {
-    let listener = match &arguments.listener {
-        Some(name) => Some(named(config, name)?),
-        None => None,
+    let listener = match (&arguments.listener, &config.listeners[..]) {
+        (Some(name), _) => Some(named(config, name)?),
+        (None, [only]) => Some(only),
+        (None, _) => None,
     };
     match listener {
         None | Some(Listener::Http(_)) => http::explain(config, arguments),
+        Some(Listener::Tcp(listener)) => tcp::explain(listener, arguments),
     }
 }
 

@@ -9,6 +9,7 @@ use super::build::words;
 use super::http;
 use super::reader::{Map, Placed, Reader, Word};
 use super::rules;
+use super::tcp;
 use super::tls::Place;
 use super::types::{Listener, Target, Upstream};
 use super::units;
@@ -17,9 +18,10 @@ use super::units;
 #[derive(Clone, Copy)]
 enum Spoken {
     Http,
+    Tcp,
 }
 
-words!(Spoken: "http" => Spoken::Http);
+words!(Spoken: "http" => Spoken::Http, "tcp" => Spoken::Tcp);
 
 /// Reads all listeners; `None` where a problem was reported.
 pub(super) fn read(
@@ -33,6 +35,7 @@ pub(super) fn read(
         let heading = heading(reader, &map);
         read.push(match spoken {
             Spoken::Http => http::listener(reader, &map, &heading, &mut origins).map(Listener::Http),
+            Spoken::Tcp => tcp::listener(reader, &map, &heading, &mut origins).map(Listener::Tcp),
         });
         headings.push(heading);
     }

@@ -2,7 +2,7 @@
 //!
 //! The way of a file: `tree.rs` reads the text into located nodes, `expand.rs` puts environment variables in,
 //! `schema.rs` knows each key's type, default and meaning, `reader.rs` walks the tree by it, `build.rs` and
-//! `listeners.rs` make the checked types, `http.rs` those of a listener that speaks HTTP; `rules.rs`, `token.rs`,
+//! `listeners.rs` make the checked types, `http.rs` and `tcp.rs` those of a listener of that protocol; `rules.rs`, `token.rs`,
 //! `allow.rs` and `tls.rs` make their parts. Nothing here opens a socket or a store; the files that
 //! the configuration names are read. Called by `cli/`.
 
@@ -19,6 +19,7 @@ mod rules;
 mod schema;
 mod secret;
 mod store;
+mod tcp;
 mod tls;
 mod token;
 mod tree;
@@ -31,7 +32,7 @@ pub use problem::{At, Problem, Problems};
 pub use published::json_schema;
 pub use types::{
     Admin, CommitPoint, Config, Errors, EtcdStore, EtcdTls, EtcdUser, HttpListener, Limits, Listener, Log,
-    LogFormat, LogLevel, Password, Store, Target, Upstream,
+    LogFormat, LogLevel, Password, ProxyProtocol, Store, Target, TcpLimits, TcpListener, Upstream,
 };
 
 pub(crate) use secret::read_secret;

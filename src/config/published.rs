@@ -54,6 +54,7 @@ fn described(key: &Key) -> Value {
         }
         Kind::Values(what) => json!({ "type": "array", "items": scalar(what), "minItems": 1 }),
         Kind::Section(below) => section(below),
+        Kind::Either(what, below) => json!({ "anyOf": [scalar(what), section(below)] }),
         Kind::Sections(below) => json!({ "type": "array", "items": section(below), "minItems": 1 }),
         Kind::Variants(variants) => {
             let each: Vec<Value> = variants.each.iter().map(|(_, below)| section(below)).collect();
@@ -92,6 +93,9 @@ fn scalar(what: &str) -> Value {
         "true or false" => or_variable(json!({ "enum": [true, false, "true", "false"] })),
         "IP:PORT" => text("[^ ]+:[0-9]+"),
         "a URL" => text("(https?://|unix:).+"),
+        "a URL of TCP" => text("(tcp://|unix:).+"),
+        "the kind of a TLV" => or_number(1, "0x[0-9a-fA-F]{1,2}|[0-9]+"),
+        "true" => or_variable(json!({ "enum": [true, "true"] })),
         "networks" => text("[0-9a-fA-F:.]+(/[0-9]+)?"),
         "HTTP methods" => text("[^a-z*]+"),
         "HTTP statuses" => or_variable(json!({ "type": "integer", "minimum": 200, "maximum": 599 })),

@@ -20,6 +20,12 @@ pub(super) struct Placed<T> {
     pub(super) value: T,
 }
 
+/// A value, or a map.
+pub(super) enum Either<'t, T> {
+    Value(Placed<T>),
+    Map(Map<'t>),
+}
+
 /// A map of the configuration that is being read.
 pub(super) struct Map<'t> {
     section: &'static Section,
@@ -221,6 +227,32 @@ impl Reader {
             at: entry.node.at,
             value,
         })
+    }
+
+    /// The value below a key, or the map; `None` where the key is not there or something is wrong with it.
+    pub(super) fn either<'t, T>(
+        &mut self,
+        map: &Map<'t>,
+        name: &str,
+        read: fn(&str) -> Result<T, String>,
+    ) -> Option<Either<'t, T>> {
+        let Kind::Either(what, section) = map.key(name).kind else {
+            unreachable!("{name} is a value or a section in the schema");
+        };
+        let entry = map.entry(name)?;
+        if let Value::Map(_) = entry.node.value {
+            return self
+                .open(&entry.node, entry.at, section, map.path_to(name))
+                .map(Either::Map);
+        }
+        let value = self.scalar(
+            &entry.node,
+            &map.path_to(name),
+            &format!("{what}, or a map"),
+            read,
+        )?;
+        let at = entry.node.at;
+        Some(Either::Value(Placed { at, value }))
     }
 
     /// One of the words of a choice, or its default.

@@ -9,7 +9,7 @@ use super::token;
 use super::units;
 use crate::base::TokenFormat;
 use crate::rules::{
-    Action, Conditions, FenceRule, HostPattern, Missing, Mode, Pattern, Reads, Rule, Shape, Template,
+    Action, Conditions, FenceRule, Fenced, HostPattern, Missing, Mode, Pattern, Reads, Rule, Shape, Template,
     ValuePattern,
 };
 
@@ -21,6 +21,19 @@ pub(super) struct Origin {
     format: TokenFormat,
     mode: Mode,
     fold_case: bool,
+}
+
+impl Origin {
+    pub(super) fn of(at: At, fence: Fenced) -> Origin {
+        Origin {
+            at,
+            rule: format!("rule {:?}", fence.rule),
+            resource: fence.shape,
+            format: fence.format,
+            mode: fence.mode,
+            fold_case: fence.fold_case,
+        }
+    }
 }
 
 /// Reads a listener's rules; `None` where a problem was reported.
@@ -89,7 +102,7 @@ fn rule(
     let drain_timeout = reader.value(map, "drain_timeout", units::duration);
     let fold_case = reader.value(map, "fold_case", units::flag);
     let fences = match action? {
-        Action::Fence => fences(reader, map, path.as_ref()),
+        Action::Fence => fences(reader, map, &mut |reader, map| fence(reader, map, path.as_ref())),
         Action::Deny => no_fences(reader, map),
     };
     let rule = Rule {
@@ -107,14 +120,9 @@ fn rule(
         drain_timeout: drain_timeout?,
         fold_case: fold_case?,
     };
-    origins.extend(fences?.into_iter().map(|fence| Origin {
-        at: fence.at,
-        rule: format!("rule {:?}", rule.name),
-        resource: fence.value.resource.shape(),
-        format: fence.value.format,
-        mode: rule.mode,
-        fold_case: rule.fold_case,
-    }));
+    let placed = fences?;
+    let fenced = placed.iter().zip(rule.fences());
+    origins.extend(fenced.map(|(placed, fence)| Origin::of(placed.at, fence)));
     Some(rule)
 }
 
@@ -203,7 +211,12 @@ fn no_fences(reader: &mut Reader, map: &Map<'_>) -> Option<Vec<Placed<FenceRule>
     }
 }
 
-fn fences(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<Vec<Placed<FenceRule>>> {
+/// Reads a rule's one fence, or its list of them, each by `fence`.
+pub(super) fn fences<F>(
+    reader: &mut Reader,
+    map: &Map<'_>,
+    fence: &mut dyn FnMut(&mut Reader, &Map<'_>) -> Option<Placed<F>>,
+) -> Option<Vec<Placed<F>>> {
     let single = ["resource", "token"].into_iter().find(|key| map.has(key));
     let several = map.has("fences");
     match single {
@@ -222,10 +235,10 @@ fn fences(reader: &mut Reader, map: &Map<'_>, path: Option<&Pattern>) -> Option<
             );
             None
         }
-        Some(_) => fence(reader, map, path).map(|f| vec![f]),
+        Some(_) => fence(reader, map).map(|f| vec![f]),
         None => {
             let maps = reader.sections(map, "fences");
-            let read: Vec<_> = maps.iter().map(|m| fence(reader, m, path)).collect();
+            let read: Vec<_> = maps.iter().map(|m| fence(reader, m)).collect();
             read.into_iter()
                 .collect::<Option<Vec<_>>>()
                 .filter(|f| !f.is_empty())

@@ -6,6 +6,7 @@
 mod http;
 mod matching;
 mod protocols;
+mod tcp;
 mod tls;
 mod token;
 
@@ -43,6 +44,8 @@ pub(super) enum Kind {
     Pairs(&'static str),
     /// A map.
     Section(&'static Section),
+    /// One value, in words, or a map.
+    Either(&'static str, &'static Section),
     /// A list of maps.
     Sections(&'static Section),
     /// A list of maps whose keys hang on the word of one of them.
@@ -207,7 +210,7 @@ mod tests {
         for key in section.keys {
             look(section, key);
             match key.kind {
-                Kind::Section(below) | Kind::Sections(below) => each(below, look),
+                Kind::Section(below) | Kind::Sections(below) | Kind::Either(_, below) => each(below, look),
                 Kind::Variants(variants) => variants.each.iter().for_each(|(_, below)| each(below, look)),
                 _ => {}
             }

@@ -13,6 +13,9 @@ use crate::net::{ClientFiles, ClientTls, ServerFiles, ServerTls, Unfit, Watched}
 /// What is behind a listener's TLS, the best protocol first.
 pub(super) const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
+/// What is behind that of a listener of raw TCP: whatever its clients and its backend agree on.
+pub(super) const ANY: &[&[u8]] = &[];
+
 /// What is behind the admin address's.
 pub(super) const HTTP_1: &[&[u8]] = &[b"http/1.1"];
 
@@ -84,6 +87,16 @@ pub(super) fn backend(reader: &mut Reader, map: &Map<'_>) -> Option<Place> {
         target,
         scheme: "https",
         tls: Some(client(reader, map, name)?),
+    })
+}
+
+/// Reads where a backend of raw TCP is.
+pub(super) fn stream_backend(reader: &mut Reader, map: &Map<'_>) -> Option<Place> {
+    let target = reader.value(map, "url", units::stream_url)?;
+    Some(Place {
+        target,
+        scheme: "tcp",
+        tls: None,
     })
 }
 

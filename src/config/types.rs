@@ -1,6 +1,7 @@
 //! The checked configuration: what cannot be wrong. Built by `build.rs` alone; read by everything above.
 
 mod http;
+mod tcp;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::http::{CommitPoint, Errors, HttpListener, Limits};
+pub use self::tcp::{ProxyProtocol, TcpLimits, TcpListener};
 use crate::base::Secret;
 use crate::net::{ClientTls, ServerTls};
 use crate::rules::Fenced;
@@ -167,6 +169,8 @@ impl LogLevel {
 pub enum Listener {
     /// HTTP/1.1 and HTTP/2.
     Http(HttpListener),
+    /// Any protocol over TCP, by the session.
+    Tcp(TcpListener),
 }
 
 impl Listener {
@@ -175,6 +179,7 @@ impl Listener {
     pub fn name(&self) -> &Arc<str> {
         match self {
             Listener::Http(http) => &http.name,
+            Listener::Tcp(tcp) => &tcp.name,
         }
     }
 
@@ -183,6 +188,7 @@ impl Listener {
     pub fn bind(&self) -> SocketAddr {
         match self {
             Listener::Http(http) => http.bind,
+            Listener::Tcp(tcp) => tcp.bind,
         }
     }
 
@@ -191,6 +197,7 @@ impl Listener {
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         match self {
             Listener::Http(http) => http.tls.as_ref(),
+            Listener::Tcp(tcp) => tcp.tls.as_ref(),
         }
     }
 
@@ -199,6 +206,7 @@ impl Listener {
     pub fn upstream(&self) -> &Upstream {
         match self {
             Listener::Http(http) => &http.upstream,
+            Listener::Tcp(tcp) => &tcp.upstream,
         }
     }
 
@@ -207,6 +215,7 @@ impl Listener {
     pub fn rules(&self) -> usize {
         match self {
             Listener::Http(http) => http.rules.rules.len(),
+            Listener::Tcp(_) => 1,
         }
     }
 
@@ -215,6 +224,7 @@ impl Listener {
     pub fn fences(&self) -> Vec<Fenced> {
         match self {
             Listener::Http(http) => http.rules.fences().collect(),
+            Listener::Tcp(tcp) => tcp.rule.fences().collect(),
         }
     }
 
@@ -223,6 +233,7 @@ impl Listener {
     pub fn http(&self) -> Option<&HttpListener> {
         match self {
             Listener::Http(http) => Some(http),
+            Listener::Tcp(_) => None,
         }
     }
 }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::types::Target;
+
 /// `500ms`, `3s`, `2m`, `1h`: a whole number and its unit.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong =
@@ -120,7 +122,7 @@ pub(super) enum Url {
 pub(super) fn url(text: &str) -> Result<Url, String> {
     const RIGHT: &str = "write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH";
     if let Some(path) = text.strip_prefix("unix:") {
-        return socket_path(path).ok_or_else(|| {
+        return socket_path(path).map(Url::Unix).ok_or_else(|| {
             format!(
                 "{text:?} is not a Unix socket: its path is absolute and has at most {SOCKET_PATH_MAX} bytes; {RIGHT}"
             )
@@ -154,11 +156,86 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
     })
 }
 
+/// A backend of raw TCP.
+pub(super) fn stream_url(text: &str) -> Result<Target, String> {
+    const RIGHT: &str = "write it as tcp://HOST:PORT or unix:/PATH";
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(|path| Target::Unix { path }).ok_or_else(|| {
+            format!(
+                "{text:?} is not a Unix socket: its path is absolute and has at most {SOCKET_PATH_MAX} bytes; {RIGHT}"
+            )
+        });
+    }
+    let Some(authority) = text.strip_prefix("tcp://") else {
+        return Err(format!(
+            "the backend's URL must start with a known scheme; {RIGHT}"
+        ));
+    };
+    if authority.contains('@') {
+        return Err(format!(
+            "the backend's URL can't have a user or a password; {RIGHT}"
+        ));
+    }
+    // Zero is no port, so it stands for a missing one.
+    match split_authority(authority, 0) {
+        Some((host, port)) if port != 0 => Ok(Target::Tcp { host, port }),
+        Some(_) | None => Err(format!("{text:?} is not the URL of a backend; {RIGHT}")),
+    }
+}
+
+/// The kind of a TLV of a PROXY header.
+pub(super) fn tlv(text: &str) -> Result<u8, String> {
+    let kind = match text.strip_prefix("0x") {
+        Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            u8::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None => whole(text).and_then(|n| u8::try_from(n).ok()),
+    };
+    match kind {
+        Some(3) => Err(format!(
+            "{text:?} is the TLV of the header's checksum; own ones are 0xE0 to 0xEF"
+        )),
+        Some(4) => Err(format!(
+            "{text:?} is the TLV that means nothing; own ones are 0xE0 to 0xEF"
+        )),
+        Some(kind @ 1..) => Ok(kind),
+        Some(0) | None => Err(format!(
+            "{text:?} is not the kind of a TLV, from 0x01 to 0xFF; own ones are 0xE0 to 0xEF"
+        )),
+    }
+}
+
+/// `true`: the other word is said by leaving the key out.
+pub(super) fn only_true(text: &str) -> Result<(), String> {
+    match flag(text)? {
+        true => Ok(()),
+        false => Err("it is true, or left out".into()),
+    }
+}
+
+/// A name that a rule gives a resource by itself.
+pub(super) fn fixed_name(text: &str) -> Result<Box<str>, String> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
+        return Err(format!(
+            "{text:?} is not the name of a resource; it has 1 to {NAME_BYTES_MAX} bytes and no control characters"
+        ));
+    }
+    if text.contains(['{', '}']) {
+        return Err(format!(
+            "{text:?} has braces, and nothing is captured here: write one fixed name, or {{ proxy_tlv: 0xE0 }} or {{ preface: true }} without quotes"
+        ));
+    }
+    Ok(text.into())
+}
+
+const NAME_BYTES_MAX: usize = 512;
+
 /// The kernel's bound on the path of a socket, without the NUL at its end.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// `/run/store.sock`, also as `///run/store.sock`: a URL with an empty host.
-fn socket_path(text: &str) -> Option<Url> {
+fn socket_path(text: &str) -> Option<PathBuf> {
     let path = text
         .strip_prefix("//")
         .filter(|rest| rest.starts_with('/'))
@@ -168,7 +245,7 @@ fn socket_path(text: &str) -> Option<Url> {
         && !path.ends_with('/')
         && path.len() <= SOCKET_PATH_MAX
         && !path.contains('\0');
-    sound.then(|| Url::Unix(PathBuf::from(path)))
+    sound.then(|| PathBuf::from(path))
 }
 
 fn split_authority(authority: &str, default_port: u16) -> Option<(String, u16)> {
@@ -313,7 +390,9 @@ pub(super) fn whole(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Url, bind, duration, flag, head_size, method, size, token_header, url};
+    use super::{
+        Target, Url, bind, duration, flag, head_size, method, size, stream_url, tlv, token_header, url,
+    };
     use std::time::Duration;
 
     #[test]
@@ -410,6 +489,39 @@ mod tests {
             assert!(url(bad).is_err(), "{bad:?}");
         }
         assert!(!url("http://u:secret@a").unwrap_err().contains("secret"));
+    }
+
+    #[test]
+    fn urls_of_tcp_have_a_port_and_tlvs_a_kind() {
+        for (text, host, port) in [("tcp://db:5432", "db", 5432), ("tcp://[::1]:82", "::1", 82)] {
+            let host = host.to_string();
+            assert_eq!(stream_url(text), Ok(Target::Tcp { host, port }), "{text}");
+        }
+        assert_eq!(
+            stream_url("unix:/run/s.sock"),
+            Ok(Target::Unix {
+                path: "/run/s.sock".into()
+            })
+        );
+        for bad in [
+            "tcp://db",
+            "tcp://db:0",
+            "tcp://db:1/",
+            "db:1",
+            "http://db:1",
+            "tcp://u@db:1",
+            "tcp://:1",
+            "",
+        ] {
+            assert!(stream_url(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(
+            (tlv("0xE0"), tlv("0xef"), tlv("234"), tlv("0x2")),
+            (Ok(0xe0), Ok(0xef), Ok(234), Ok(2))
+        );
+        for bad in ["0xE00", "256", "0", "0x", "E0", "3", "0x04", "-1", "0x+1", ""] {
+            assert!(tlv(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

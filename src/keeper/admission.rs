@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::flight::{Berth, Flight};
 use super::roll::Place;
-use super::slow::{self, SleeperId, Slow};
+use super::slow::{self, SleeperId, Sleeps, Slow};
 use super::{Chores, Keeper};
 use crate::base::{Token, TokenFormat};
 use crate::fence::{self, Arrival, Claim, Door, Effects, Party, Step};
@@ -284,7 +284,7 @@ impl<'k> Admission<'k, '_> {
             // Before this request registers itself: it need not wake itself.
             chores.push(slow.chores(effects[at]));
             match arrival {
-                Arrival::Waits { .. } => slow.sleep(sleeper, true, waker),
+                Arrival::Waits { .. } => slow.sleep(sleeper, Sleeps::Waiting, waker),
                 Arrival::Stale { index, .. }
                 | Arrival::Missing { index }
                 | Arrival::StepTooLarge { index, .. } => slow.refused += u64::from(index == at),

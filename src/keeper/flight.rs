@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::roll::Place;
-use super::slow::{self, SleeperId};
+use super::slow::{self, SleeperId, Sleeps};
 use super::{Fence, Keeper};
 use crate::base::{Token, TokenFormat};
 use crate::fence::{Claim, Key};
@@ -157,6 +157,30 @@ impl<'k> Flight<'k> {
         Ok(())
     }
 
+    /// For a session, of which every byte counts, before each system call that sends some of it. The first time it is
+    /// the commit point; from then on a raise waits for the session, and it may send no more once one does.
+    ///
+    /// # Errors
+    /// [`Cut`]: nothing more may go out.
+    pub fn go_on(&mut self) -> Result<(), Cut> {
+        match self.committed {
+            true => self.check(),
+            false => self.commit(),
+        }
+    }
+
+    /// Whether a session may go on, past its commit point or before it: nothing changes.
+    ///
+    /// # Errors
+    /// [`Cut`]: it may not.
+    pub fn check(&self) -> Result<(), Cut> {
+        match (self.may_go_on(), self.is_current()) {
+            (false, _) => Err(Cut::NotOwner),
+            (true, false) => Err(self.cut()),
+            (true, true) => Ok(()),
+        }
+    }
+
     /// Whether this instance owns the fences, and has been sure of it since the flight was admitted.
     fn may_go_on(&self) -> bool {
         let sure = |keeper: &Keeper| keeper.lapses() == self.born && keeper.is_owner();
@@ -203,7 +227,8 @@ impl<'k> Flight<'k> {
         self.berths.iter().all(admits) && self.may_go_on()
     }
 
-    /// Registers with the fences, to be woken at once when one of them shuts.
+    /// Registers with the fences, to be woken at once when one of them shuts: as what it is now, before its commit point
+    /// or past it.
     #[must_use]
     pub fn watch(&self) -> Watch {
         let posts = self
@@ -211,7 +236,11 @@ impl<'k> Flight<'k> {
             .iter()
             .map(|berth| (Arc::clone(&berth.fence), berth.claim, None))
             .collect();
-        Watch { posts }
+        let kind = match self.committed {
+            true => Sleeps::Committed,
+            false => Sleeps::Uncommitted,
+        };
+        Watch { posts, kind }
     }
 
     /// Why this flight is cut, for its answer. [`Cut::Reset`] where nothing else explains it.
@@ -319,6 +348,7 @@ impl Drop for Flight<'_> {
 #[derive(Debug)]
 pub struct Watch {
     posts: SmallVec<[(Fence, Claim, Option<SleeperId>); 1]>,
+    kind: Sleeps,
 }
 
 impl Watch {
@@ -331,7 +361,7 @@ impl Watch {
             if !fence.door.admits(*claim) {
                 return Poll::Ready(());
             }
-            slow::open(&mut slot, fence).sleep(sleeper, false, cx.waker());
+            slow::open(&mut slot, fence).sleep(sleeper, self.kind, cx.waker());
         }
         Poll::Pending
     }

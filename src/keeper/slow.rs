@@ -42,8 +42,19 @@ pub struct PendingReset {
 #[derive(Debug)]
 struct Sleeper {
     id: SleeperId,
-    waits: bool,
+    kind: Sleeps,
     waker: Waker,
+}
+
+/// What someone who is woken is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleeps {
+    /// A request that waits to be admitted.
+    Waiting,
+    /// A flight before its commit point.
+    Uncommitted,
+    /// A flight that the door has in its count.
+    Committed,
 }
 
 /// A place in a fence's list of sleepers. Unique in the process: a slow state comes and goes, and whoever holds an
@@ -81,9 +92,8 @@ impl Slow {
         }
     }
 
-    /// Registers a waker, in its old place if it has one. `waits` tells a request that waits from a flight that
-    /// was admitted.
-    pub fn sleep(&mut self, id: &mut Option<SleeperId>, waits: bool, waker: &Waker) {
+    /// Registers a waker, in its old place if it has one.
+    pub fn sleep(&mut self, id: &mut Option<SleeperId>, kind: Sleeps, waker: &Waker) {
         if let Some(old) = self.sleepers.iter_mut().find(|s| Some(s.id) == *id) {
             old.waker.clone_from(waker);
             return;
@@ -92,7 +102,7 @@ impl Slow {
         *id = Some(new);
         self.sleepers.push(Sleeper {
             id: new,
-            waits,
+            kind,
             waker: waker.clone(),
         });
     }
@@ -109,12 +119,16 @@ impl Slow {
 
     /// How many requests wait here.
     pub fn waiting(&self) -> usize {
-        self.sleepers.iter().filter(|s| s.waits).count()
+        self.count(Sleeps::Waiting)
     }
 
     /// How many admitted flights that have not committed are registered here.
     pub fn uncommitted(&self) -> usize {
-        self.sleepers.iter().filter(|s| !s.waits).count()
+        self.count(Sleeps::Uncommitted)
+    }
+
+    fn count(&self, kind: Sleeps) -> usize {
+        self.sleepers.iter().filter(|s| s.kind == kind).count()
     }
 
     /// Tells the operator that the reset is durable, and gives what stands in the audit trail.

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BufMut;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -237,6 +237,33 @@ impl Stream {
             Io::Tcp(socket) => linger(&SockRef::from(&*socket), None),
             Io::Tls(session) => linger(&SockRef::from(session.socket()), None),
             Io::Unix(_) | Io::Pipe(_) => {}
+        }
+    }
+
+    /// From now on dropping it resets it, also where the process is killed.
+    pub fn reset_on_drop(&mut self) {
+        if let Some(socket) = self.tcp_socket() {
+            linger(&socket, Some(Duration::ZERO));
+        }
+    }
+
+    /// Has the kernel find out whether the peer is still there: one that is gone without a word is known to be after
+    /// two minutes.
+    pub fn keep_alive(&self) {
+        let often = TcpKeepalive::new()
+            .with_time(Duration::from_secs(60))
+            .with_interval(Duration::from_secs(15))
+            .with_retries(4);
+        if let Some(socket) = self.tcp_socket() {
+            let _best_effort = socket.set_tcp_keepalive(&often);
+        }
+    }
+
+    fn tcp_socket(&self) -> Option<SockRef<'_>> {
+        match &self.0 {
+            Io::Tcp(socket) => Some(SockRef::from(socket)),
+            Io::Tls(session) => Some(SockRef::from(session.socket())),
+            Io::Unix(_) | Io::Pipe(_) => None,
         }
     }
 

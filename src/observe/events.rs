@@ -143,7 +143,9 @@ pub struct Refused {
     pub rule: Option<Box<str>>,
     /// Why.
     pub reason: Reason,
-    /// The status on the wire; `None` where the request was let through all the same, its rule only observing.
+    /// Whether it was let through all the same, its rule only observing.
+    pub observed: bool,
+    /// The status of the answer, in a protocol that has such.
     pub status: Option<u16>,
     /// The resource, as far as it is known.
     pub resource: Option<Box<str>>,
@@ -237,6 +239,7 @@ pub struct Refusal<'a> {
     pub listener: &'a str,
     pub rule: Option<&'a str>,
     pub reason: Reason,
+    pub observed: bool,
     pub status: Option<u16>,
     pub resource: Option<&'a str>,
     pub token: Option<&'a str>,
@@ -421,6 +424,7 @@ impl Refused {
             listener: cut(refusal.listener),
             rule: refusal.rule.map(cut),
             reason: refusal.reason,
+            observed: refusal.observed,
             status: refusal.status,
             resource: refusal.resource.map(cut),
             token: refusal.token.map(cut),
@@ -508,6 +512,7 @@ mod tests {
             listener: "l",
             rule: None,
             reason: Reason::StaleToken,
+            observed: false,
             status: Some(412),
             resource: None,
             token: None,

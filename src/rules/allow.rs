@@ -1,11 +1,10 @@
 //! Who may present tokens under a rule: by address, by the verified certificate, or by both. Without a token nobody
-//! is asked. Built by `config/`, asked by `judge.rs` before anything is compared or raised.
+//! is asked. Built by `config/`, asked by `claims.rs` and `tcp.rs` before anything is compared or raised.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Rule;
 use super::judge::Scratch;
 use crate::base::{ClientCert, Reason};
 
@@ -51,20 +50,18 @@ enum Name {
     Uri,
 }
 
-impl Rule {
-    /// Whether this client may present the tokens in the scratch, if there are any; else the first of them.
-    pub(super) fn check_sender(
-        &self,
-        from: &Sender<'_>,
-        scratch: &Scratch,
-    ) -> Result<(), (Reason, &'static str, usize)> {
-        let Some(allow) = &self.allow else {
-            return Ok(());
-        };
-        match scratch.claims().position(|claim| claim.token.is_some()) {
-            Some(first) if !allow.fits(from) => Err((Reason::NotAllowed, NOT_ALLOWED, first)),
-            Some(_) | None => Ok(()),
-        }
+/// Whether this client may present the tokens in the scratch, if there are any; else the first of them.
+pub(super) fn check(
+    allow: Option<&Allow>,
+    from: &Sender<'_>,
+    scratch: &Scratch,
+) -> Result<(), (Reason, &'static str, usize)> {
+    let Some(allow) = allow else {
+        return Ok(());
+    };
+    match scratch.claims().position(|claim| claim.token.is_some()) {
+        Some(first) if !allow.fits(from) => Err((Reason::NotAllowed, NOT_ALLOWED, first)),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@
 use super::judge::{Asked, Held, Judgement, Refusal, Request, Scratch, refuse};
 use super::source::Sent;
 use super::template::Sources;
-use super::{FenceRule, Missing, Reads, Rule};
+use super::{FenceRule, Missing, Reads, Rule, allow};
 use crate::base::{Reason, Token, TokenFormat};
 
 /// Why the claims can't be read, and which of them it is about.
@@ -50,7 +50,7 @@ impl Rule {
     /// Reads the tokens of the resources that are named.
     pub(super) fn judge<'r>(&'r self, asked: &Asked<'_>, scratch: &mut Scratch) -> Judgement<'r> {
         let read = self.read_tokens(asked, scratch);
-        match read.and_then(|()| self.check_sender(&asked.request.from, scratch)) {
+        match read.and_then(|()| allow::check(self.allow.as_ref(), &asked.request.from, scratch)) {
             Ok(()) => Judgement::Fenced {
                 rule: self,
                 write: asked.write,
@@ -80,47 +80,47 @@ impl Rule {
             scratch.claims.retain(|held| held.token.is_some());
         }
         if scratch.claims.len() > 1 {
-            self.merge(scratch)?;
+            merge(self.missing, scratch)?;
         }
         Ok(())
     }
+}
 
-    /// A resource named twice counts once.
-    fn merge(&self, scratch: &mut Scratch) -> Result<(), Unread> {
-        let mut index = 1;
-        while index < scratch.claims.len() {
-            let name = |held: &Held| &scratch.names[held.name.clone()];
-            let twin = scratch.claims[..index]
-                .iter()
-                .position(|h| name(h) == name(&scratch.claims[index]));
-            let Some(twin) = twin else {
-                index += 1;
-                continue;
-            };
-            let (first, second) = (&scratch.claims[twin], &scratch.claims[index]);
-            let token = match (first.token, second.token) {
-                (Some(a), Some(b)) if a != b || first.format != second.format => {
-                    return Err((Reason::BadRequest, TWO_TOKENS, index));
-                }
-                // The one token fences the resource, and then the other place lacks its own.
-                (Some(_), None) | (None, Some(_)) if self.missing == Missing::PassUntilFenced => {
-                    return Err((Reason::MissingToken, MISSING, index));
-                }
-                (a, b) => a.or(b),
-            };
-            let counts = if first.token.is_some() { first } else { second };
-            let (format, fence) = (counts.format, counts.fence);
-            let max_step = match (first.max_step, second.max_step) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            scratch.claims.remove(index);
-            let held = &mut scratch.claims[twin];
-            (held.token, held.format, held.fence) = (token, format, fence);
-            held.max_step = max_step;
-        }
-        Ok(())
+/// A resource named twice counts once.
+pub(super) fn merge(missing: Missing, scratch: &mut Scratch) -> Result<(), Unread> {
+    let mut index = 1;
+    while index < scratch.claims.len() {
+        let name = |held: &Held| &scratch.names[held.name.clone()];
+        let twin = scratch.claims[..index]
+            .iter()
+            .position(|h| name(h) == name(&scratch.claims[index]));
+        let Some(twin) = twin else {
+            index += 1;
+            continue;
+        };
+        let (first, second) = (&scratch.claims[twin], &scratch.claims[index]);
+        let token = match (first.token, second.token) {
+            (Some(a), Some(b)) if a != b || first.format != second.format => {
+                return Err((Reason::BadRequest, TWO_TOKENS, index));
+            }
+            // The one token fences the resource, and then the other place lacks its own.
+            (Some(_), None) | (None, Some(_)) if missing == Missing::PassUntilFenced => {
+                return Err((Reason::MissingToken, MISSING, index));
+            }
+            (a, b) => a.or(b),
+        };
+        let counts = if first.token.is_some() { first } else { second };
+        let (format, fence) = (counts.format, counts.fence);
+        let max_step = match (first.max_step, second.max_step) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        scratch.claims.remove(index);
+        let held = &mut scratch.claims[twin];
+        (held.token, held.format, held.fence) = (token, format, fence);
+        held.max_step = max_step;
     }
+    Ok(())
 }
 
 /// Reads a fence's token: `None` where none came.
@@ -135,7 +135,7 @@ fn read_token(request: &Request<'_>, fence: &FenceRule) -> Result<Option<Token>,
     }
 }
 
-fn malformed(format: TokenFormat) -> &'static str {
+pub(super) fn malformed(format: TokenFormat) -> &'static str {
     match format {
         TokenFormat::Integer => {
             "the token is not one integer from 0 to 18446744073709551615, without leading zeros"
@@ -145,5 +145,5 @@ fn malformed(format: TokenFormat) -> &'static str {
     }
 }
 
-const MISSING: &str = "the rule wants a token and none came";
+pub(super) const MISSING: &str = "the rule wants a token and none came";
 const TWO_TOKENS: &str = "one resource is named twice, with two different tokens";

@@ -155,7 +155,7 @@ impl Scratch {
         });
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.names.clear();
         self.claims.clear();
     }

@@ -22,6 +22,7 @@ mod query;
 mod seen;
 mod shape;
 mod source;
+mod tcp;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use kinds::{Fenced, Kinds, Misfits, OtherKind};
 pub use pattern::Pattern;
 pub use shape::{Shape, ShapePart};
 pub use source::{Carrier, Sent, TokenPattern, TokenSource};
+pub use tcp::{Opening, TcpFence, TcpResource, TcpRule, TcpToken, Unfit};
 pub use template::{Template, is_field_name};
 
 use crate::base::TokenFormat;
@@ -199,15 +201,7 @@ impl RuleSet {
 
     /// The fences of all its rules.
     pub fn fences(&self) -> impl Iterator<Item = Fenced> {
-        self.rules.iter().flat_map(|rule| {
-            rule.fences.iter().map(|fence| Fenced {
-                rule: Arc::clone(&rule.name),
-                mode: rule.mode,
-                shape: fence.resource.shape(),
-                format: fence.format,
-                fold_case: rule.fold_case,
-            })
-        })
+        self.rules.iter().flat_map(Rule::fences)
     }
 
     /// Whether some rule reads a header field of this name: its token, what it matches by, or a part of a name.
@@ -220,6 +214,17 @@ impl RuleSet {
 }
 
 impl Rule {
+    /// Its fences.
+    pub fn fences(&self) -> impl Iterator<Item = Fenced> {
+        self.fences.iter().map(|fence| Fenced {
+            rule: Arc::clone(&self.name),
+            mode: self.mode,
+            shape: fence.resource.shape(),
+            format: fence.format,
+            fold_case: self.fold_case,
+        })
+    }
+
     /// Whether every request that `later` takes is taken by this rule too, or refused, so that `later` never
     /// matches.
     #[must_use]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
@@ -11,12 +12,15 @@ use crate::config::Listener;
 use crate::http;
 use crate::keeper::Seat;
 use crate::observe::Metrics;
+use crate::tcp;
 
 /// A listener's gate.
 #[derive(Clone, Debug)]
 pub enum Gate {
     /// HTTP/1.1 and HTTP/2.
     Http(Arc<http::Gate>),
+    /// Any protocol over TCP, by the session.
+    Tcp(Arc<tcp::Gate>),
 }
 
 /// What one core has of a gate.
@@ -24,14 +28,22 @@ pub enum Gate {
 pub enum Part {
     /// HTTP/1.1 and HTTP/2.
     Http(Arc<http::Gate>, Arc<http::Core>),
+    /// Any protocol over TCP, by the session.
+    Tcp(Arc<tcp::Gate>, Arc<tcp::Core>),
 }
 
 impl Gate {
     /// The gate of a listener.
-    pub fn of(listener: Listener, seat: &Arc<Seat>, metrics: &Arc<Metrics>) -> Gate {
+    pub fn of(
+        listener: Listener,
+        seat: &Arc<Seat>,
+        metrics: &Arc<Metrics>,
+        shutdown_timeout: Duration,
+    ) -> Gate {
         let (seat, metrics) = (Arc::clone(seat), Arc::clone(metrics));
         match listener {
             Listener::Http(listener) => Gate::Http(http::Gate::new(listener, seat, metrics)),
+            Listener::Tcp(listener) => Gate::Tcp(tcp::Gate::new(listener, seat, metrics, shutdown_timeout)),
         }
     }
 
@@ -39,6 +51,7 @@ impl Gate {
     pub fn close(&self) {
         match self {
             Gate::Http(gate) => gate.close(),
+            Gate::Tcp(gate) => gate.close(),
         }
     }
 
@@ -46,6 +59,7 @@ impl Gate {
     pub fn part(&self) -> Part {
         match self {
             Gate::Http(gate) => Part::Http(Arc::clone(gate), http::Core::new(gate)),
+            Gate::Tcp(gate) => Part::Tcp(Arc::clone(gate), tcp::Core::new(gate)),
         }
     }
 }
@@ -67,6 +81,9 @@ impl Part {
                 peer,
                 idle,
             )),
+            Part::Tcp(gate, core) => {
+                tasks.spawn(tcp::serve(Arc::clone(gate), Arc::clone(core), socket, peer, idle))
+            }
         }
     }
 
@@ -74,6 +91,8 @@ impl Part {
     pub fn sweep(&self) {
         match self {
             Part::Http(_, core) => core.sweep(),
+            // A session has its connection to itself.
+            Part::Tcp(..) => {}
         }
     }
 
@@ -81,6 +100,7 @@ impl Part {
     pub fn reset(&self) {
         match self {
             Part::Http(_, core) => core.reset(),
+            Part::Tcp(..) => {}
         }
     }
 
@@ -88,6 +108,7 @@ impl Part {
     pub fn close(&self) {
         match self {
             Part::Http(_, core) => core.close(),
+            Part::Tcp(..) => {}
         }
     }
 }

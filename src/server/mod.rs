@@ -143,7 +143,7 @@ async fn operate(
             source,
         })?;
         tracing::info!(listener = &*name, %bind, backend = %listener.upstream(), "listening");
-        sockets.push((socket, Gate::of(listener, seat, &metrics)));
+        sockets.push((socket, Gate::of(listener, seat, &metrics, shutdown_timeout)));
     }
     let bind = config.admin.bind;
     let admin_socket = tokio::net::TcpListener::bind(bind)

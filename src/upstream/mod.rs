@@ -1,6 +1,6 @@
 //! The backend's side: connecting, keeping idle connections, sending.
 //!
-//! [`Conn::send`] is the one place where bytes of a request leave. It takes the [`Flight`], so that forwarding
+//! [`Conn::send`] is the one place where bytes of a request leave, and those of a session by [`Conn::carry`]. It takes the [`Flight`], so that forwarding
 //! without an admission doesn't compile, and it asks the flight before each system call that could carry the last
 //! byte. A connection that is dropped is reset, so that the kernel sends nothing more of it (S6).
 
@@ -110,6 +110,17 @@ impl Conn {
         }
     }
 
+    /// Sends from the front of a session's `outbox`: every byte of it counts, so the flight is asked each time.
+    pub fn carry(&mut self, flight: &mut Flight<'_>, outbox: &mut Buf) -> Sent {
+        if outbox.is_empty() {
+            return Sent::All;
+        }
+        match flight.go_on() {
+            Ok(()) => self.send(flight, outbox, false, true),
+            Err(cut) => Sent::Cut(cut),
+        }
+    }
+
     /// Reads into the inbox.
     ///
     /// # Errors
@@ -179,7 +190,7 @@ impl Conn {
         idle <= idle_max && self.stream.is_silent(idle >= PAUSE)
     }
 
-    /// Ends our side of a tunnel.
+    /// Ends our side of a tunnel or a session.
     ///
     /// # Errors
     /// Those of the socket.

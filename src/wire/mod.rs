@@ -4,3 +4,5 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 pub mod http1;
+pub mod preface;
+pub mod proxy;

@@ -12,6 +12,7 @@ mod front;
 pub mod h2;
 mod process;
 mod raw;
+pub mod sessions;
 mod stub;
 mod tls;
 

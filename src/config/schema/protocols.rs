@@ -3,7 +3,7 @@
 use super::Kind::{self, Choice, Value, Values};
 use super::State::{Default, Optional, Required};
 use super::tls::SERVER_TLS;
-use super::{Key, Section, http, key};
+use super::{Key, Section, http, key, tcp};
 
 /// Maps whose keys hang on the word of one of their keys.
 pub(in crate::config) struct Variants {
@@ -27,12 +27,8 @@ pub(in crate::config) struct Later {
 pub(super) static PROTOCOLS: Variants = Variants {
     by: "protocol",
     default: "http",
-    each: &[("http", &http::LISTENER)],
+    each: &[("http", &http::LISTENER), ("tcp", &tcp::LISTENER)],
     later: &[
-        Later {
-            word: "tcp",
-            keys: &["proxy_protocol", "proxy_tlv", "preface"],
-        },
         Later {
             word: "redis",
             keys: &[
@@ -162,7 +158,7 @@ impl Variants {
 fn has(section: &Section, is: &dyn Fn(&Section) -> bool) -> bool {
     is(section)
         || section.keys.iter().any(|key| match key.kind {
-            Kind::Section(below) | Kind::Sections(below) => has(below, is),
+            Kind::Section(below) | Kind::Sections(below) | Kind::Either(_, below) => has(below, is),
             _ => false,
         })
 }

@@ -2,7 +2,7 @@
 
 use super::Kind::{Choice, OneOrMore, Value};
 use super::State::{Default, Optional};
-use super::{Section, key};
+use super::{Key, Section, key};
 
 pub(super) static TOKEN: Section = Section {
     what: "token",
@@ -31,17 +31,21 @@ pub(super) static TOKEN: Section = Section {
             Optional,
             "takes the token out of a longer value",
         ),
-        key(
-            "format",
-            Choice(&["integer", "hex", "pair"]),
-            Default("integer"),
-            "how tokens are written",
-        ),
-        key(
-            "max_step",
-            Value("a number"),
-            Optional,
-            "refuses a raise by more than this, but for a resource's first; for format integer",
-        ),
+        FORMAT,
+        MAX_STEP,
     ],
 };
+
+pub(super) const FORMAT: Key = key(
+    "format",
+    Choice(&["integer", "hex", "pair"]),
+    Default("integer"),
+    "how tokens are written",
+);
+
+pub(super) const MAX_STEP: Key = key(
+    "max_step",
+    Value("a number"),
+    Optional,
+    "refuses a raise by more than this, but for a resource's first; for format integer",
+);

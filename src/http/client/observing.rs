@@ -71,6 +71,7 @@ impl Client<'_> {
             listener: &self.gate.listener.name,
             rule,
             reason: observed.reason,
+            observed: true,
             status: None,
             resource,
             token,

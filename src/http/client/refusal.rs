@@ -196,6 +196,7 @@ impl<'a> Client<'a> {
             listener: &self.gate.listener.name,
             rule: answer.rule.as_deref(),
             reason: answer.reason,
+            observed: false,
             status: Some(answer.status()),
             resource: answer.resource.as_deref(),
             token: answer.token.as_deref(),

@@ -28,6 +28,8 @@ pub(super) struct Life {
     pub(super) status: Arc<Mutex<Status>>,
     pub(super) on_commit: Arc<dyn Fn(Duration) + Send + Sync>,
     pub(super) stop: watch::Receiver<bool>,
+    /// Whether the marks were read once, to see that they can be.
+    pub(super) could_read: Cell<bool>,
 }
 
 /// What comes after a step.
@@ -84,6 +86,12 @@ impl Life {
             return self.fatal(error);
         }
         if seen.owner.is_some() {
+            // Whoever can't take over is to end at its start, and not when it is needed.
+            if !self.could_read.replace(true)
+                && let Err(error) = all_marks(&self.cluster, &self.keys, seen.origin.revision).await
+            {
+                return self.fatal(error);
+            }
             failing.reset();
             return Next::Wait(failing.jittered(POLL));
         }

@@ -5,6 +5,7 @@
 pub mod codec_request;
 pub mod codec_response;
 pub mod config;
+pub mod opening;
 pub mod paths;
 pub mod tokens;
 
