@@ -70,6 +70,10 @@ impl Forwarder {
 impl Shared {
     fn join(self: &Arc<Self>, client: &TcpStream, server: &TcpStream) {
         let streams = [client, server].map(|stream| stream.try_clone().unwrap());
+        for stream in &streams {
+            // Else each small frame waits for an acknowledgement.
+            stream.set_nodelay(true).unwrap();
+        }
         self.open.lock().unwrap().extend(streams);
         for (from, to, is_answer) in [(client, server, false), (server, client, true)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
