@@ -183,7 +183,7 @@ impl Cluster {
                 self.members[at].client.lock().take();
                 Err(Failure::Denied(match self.settings.login {
                     Some(_) => "it does not take the login that it has just given".to_owned(),
-                    None => "it wants to know who asks, and there is no username for it".to_owned(),
+                    None => "it wants a user; set store.username and store.password_file".to_owned(),
                 }))
             }
             answer => answer,

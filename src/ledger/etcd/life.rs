@@ -114,7 +114,7 @@ impl Life {
         match (&status.history, &why) {
             (None, Some(why)) => tracing::error!(
                 "the marks in etcd may be older than what was acknowledged: {why}; nothing is let through until that \
-                 history is back, or an operator says: fencegate store adopt"
+                 history is back, or an operator says: fencegate store adopt -c FILE --reason WHY"
             ),
             (Some(_), None) => tracing::warn!("etcd's history is the known one again, or was adopted"),
             (None, None) | (Some(_), Some(_)) => {}
@@ -260,6 +260,13 @@ impl Life {
         found: Option<Marker>,
         answered_at: std::time::Instant,
     ) {
+        if found.is_none() {
+            let prefix = &self.cluster.settings().prefix;
+            tracing::warn!(
+                prefix,
+                "a new, empty prefix of etcd: right only where this backend was never fenced before, and all its instances name this one"
+            );
+        }
         let found = Found {
             clean: found.is_none_or(|marker| marker.clean),
             settle_after: found.map_or(Duration::ZERO, |marker| marker.settle_after),
