@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! 9 main.rs            the program: calls cli/ alone
-//! 8 cli/               serve, check, explain, fences, schema, demo: one file a verb
+//! 8 cli/               serve, check, explain, fences, health, store, schema, demo: one file a verb
 //! 7 server/            assembles the parts from the checked config; signals, ordered drain
 //! 6 http/ tcp/ admin/  one gate a protocol; the admin address. They never import each other
 //! 5 upstream/          connect, pool, send: it takes a `&Flight`

@@ -1306,8 +1306,16 @@ fn what_is_wrong_with_a_store_in_etcd_is_told_with_what_would_be_right() {
         ),
         (r#"kind: etcd, endpoints: ["http://etcd"]"#, "has no port"),
         (
+            &format!("{member}, prefix: /fencegate/a/mark/"),
+            "could lie within another prefix",
+        ),
+        (
+            r#"kind: etcd, endpoints: ["http://gate:hidden@a:2379"]"#,
+            "store.password_file",
+        ),
+        (
             r#"kind: etcd, endpoints: ["unix:/run/etcd"]"#,
-            "not the URL of a member",
+            "not the URL of one member",
         ),
         (
             r#"kind: etcd, endpoints: ["http://a:2379", "https://b:2379"]"#,
@@ -1326,7 +1334,7 @@ fn what_is_wrong_with_a_store_in_etcd_is_told_with_what_would_be_right() {
         (&format!("{member}, owner_ttl: 1s"), "2 to 3600"),
         (
             &format!("{member}, username: gate"),
-            "needs password_file beside it",
+            "needs password_file, or password, beside it",
         ),
         (
             &format!("{member}, password: secret-of-the-gate"),
@@ -1354,6 +1362,10 @@ fn what_is_wrong_with_a_store_in_etcd_is_told_with_what_would_be_right() {
         assert!(
             found.iter().any(|problem| problem.contains(says)),
             "{text}: {found:#?}"
+        );
+        assert!(
+            !found.iter().any(|problem| problem.contains("hidden")),
+            "{found:#?}"
         );
     }
 }

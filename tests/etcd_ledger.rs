@@ -321,6 +321,18 @@ fn an_unreadable_mark_or_another_format_stops_the_instance_and_names_the_key() {
 }
 
 #[test]
+fn an_unreadable_mark_stops_also_who_would_only_stand_by() {
+    let etcd = Etcd::one();
+    let (_agent, owner) = Instance::owning(settings(etcd.endpoints()));
+    owner.make(raise("a", 5)).unwrap();
+    let key = format!("{PREFIX}mark/b");
+    etcd.control().put(&key, "no mark");
+    let error = Instance::start(settings(etcd.endpoints())).fatal();
+    assert!(error.contains(&key) && error.contains("can't be read"), "{error}");
+    assert!(owner.ledger.owned(), "the owner knows nothing of it");
+}
+
+#[test]
 fn marks_without_a_marker_are_no_new_prefix() {
     let etcd = Etcd::one();
     etcd.control().put(
@@ -385,4 +397,27 @@ fn settings_that_can_not_be_used_are_refused_by_name() {
     bad.owner_ttl = Duration::from_millis(10);
     assert!(refused(bad).contains("too short"));
     assert_eq!(shown(None), "the end of all");
+}
+
+/// Prints how many raises a second become durable, together and one after the other: `cargo test --test etcd_ledger
+/// -- --ignored --nocapture throughput`.
+#[test]
+#[ignore = "measures; asserts nothing"]
+fn throughput_of_raises() {
+    let etcd = Etcd::one();
+    let mut long = settings(etcd.endpoints());
+    long.owner_ttl = Duration::from_secs(60);
+    let (instance, owner) = Instance::owning(long);
+    let (alone, together) = (2_000, 50_000);
+    let started = std::time::Instant::now();
+    for n in 0..alone {
+        owner.make(raise(&format!("one/{n}"), 1)).unwrap();
+    }
+    let one_by_one = f64::from(alone) / started.elapsed().as_secs_f64();
+    let before = instance.commits.load(Ordering::SeqCst);
+    let started = std::time::Instant::now();
+    owner.insist_on_all((0..together).map(|n| raise(&format!("all/{n}"), 1)));
+    let at_once = f64::from(together) / started.elapsed().as_secs_f64();
+    let commits = instance.commits.load(Ordering::SeqCst) - before;
+    println!("one by one {one_by_one:.0}/s, at once {at_once:.0}/s in {commits} transactions");
 }

@@ -86,12 +86,13 @@ fn check_token(request: &Request, token: &Secret) -> Result<(), Problem> {
     if right {
         return Ok(());
     }
-    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| *peer);
-    tracing::info!(?peer, path = ?request.uri().path(), "the admin address was asked without its token");
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.map_or_else(String::new, |Peer(peer)| peer.to_string());
+    tracing::info!(peer, path = ?request.uri().path(), "the admin address was asked without its token");
     Err(Problem::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",
-        "show the token of admin.token_file, as Authorization: Bearer TOKEN",
+        "show the token of admin.token_file, as Authorization: Bearer TOKEN (fencegate fences: -c FILE or --token-file FILE)",
     ))
 }
 

@@ -66,8 +66,8 @@ enum Verb {
     Adopt {
         #[command(flatten)]
         configured: super::Configured,
-        /// Why; it stands in the audit trail.
-        #[arg(long)]
+        /// Why: kept in etcd, in the order of the audit trail.
+        #[arg(long, value_parser = words)]
         reason: String,
     },
 }
@@ -162,11 +162,26 @@ fn import(seat: &Seat, from: &Path, dry_run: bool) -> Result<(), Failed> {
         read(BufReader::new(file), &shown)?
     };
     let plan = if dry_run {
-        Plan::of(&seat.look_or_nothing()?.contents, &export)?
+        let held = seat.look_or_nothing()?;
+        if let Some(owner) = &held.owner {
+            eprintln!(
+                "{} owns the store: it has to be stopped before anything is taken in",
+                plain(owner)
+            );
+        }
+        Plan::of(&held.contents, &export)?
     } else {
         seat.take_in(export.contents.found, |contents| Plan::of(contents, &export))?
     };
     print(&show::imported(seat, &plan, dry_run))
+}
+
+/// A reason that says something.
+fn words(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why".into()),
+        words => Ok(words.to_owned()),
+    }
 }
 
 fn adopt(seat: &Seat, reason: &str) -> Result<(), Failed> {

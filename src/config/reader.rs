@@ -282,7 +282,7 @@ impl Reader {
         } else {
             let hint = hint::suggestion(word, words.iter().copied());
             format!(
-                "{path}: {word:?} is not known{hint}; it is one of {}",
+                "{path}: {word:?} is not known; it is one of {}{hint}",
                 words.join(", ")
             )
         };

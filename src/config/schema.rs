@@ -141,7 +141,7 @@ pub(super) static STORE: Section = Section {
             "owner_ttl",
             Value("a duration"),
             Default("30s"),
-            "how long the owner's lease in etcd lasts without a renewal: so long, and settle_after, nothing is written after an owner has failed; whole seconds",
+            "how long the owner's lease in etcd lasts without a renewal, in whole seconds: so long after an owner has failed nobody writes, and new holders wait for settle_after more",
         ),
         key("username", Value("a name"), Optional, "the user of etcd"),
         key(

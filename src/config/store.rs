@@ -137,7 +137,12 @@ fn endpoint(text: &str) -> Result<String, String> {
         Ok(Url::Http { .. } | Url::Https { .. }) => {
             Err(format!("{text:?} has no port; etcd's is usually 2379; {RIGHT}"))
         }
-        Ok(Url::Unix(_)) | Err(_) => Err(format!("{text:?} is not the URL of a member of etcd; {RIGHT}")),
+        Ok(Url::Unix(_)) | Err(_) if text.contains('@') => Err(format!(
+            "a member's URL has no user or password: those are store.username and store.password_file; {RIGHT}"
+        )),
+        Ok(Url::Unix(_)) | Err(_) => Err(format!(
+            "{text:?} is not the URL of one member of etcd; {RIGHT}, each as an entry of its own"
+        )),
     }
 }
 
@@ -149,8 +154,14 @@ fn prefix(text: &str) -> Result<String, String> {
         && text.starts_with('/')
         && text.ends_with('/')
         && !text.chars().any(char::is_control);
+    // Below `mark/` and `audit/` of another prefix its keys would be taken for marks.
+    if text.split('/').any(|part| matches!(part, "mark" | "audit")) {
+        return Err(format!(
+            "{text:?} could lie within another prefix: its marks stand below mark/, its audit trail below audit/"
+        ));
+    }
     sound.then(|| text.to_owned()).ok_or_else(|| {
-        format!("{text:?} is not a prefix; it starts and ends with a slash, as /fencegate/default/, and has at most {BYTES_MAX} bytes")
+        format!("{text:?} is not a prefix; it starts and ends with a slash and has a name in between, as /fencegate/default/, and has at most {BYTES_MAX} bytes")
     })
 }
 
@@ -190,7 +201,10 @@ fn user(reader: &mut Reader, map: &Map<'_>) -> Option<Option<EtcdUser>> {
     }
     let name = reader.value(map, "username", units::text)?;
     let Some(password) = password else {
-        let message = format!("{} needs password_file beside it", map.path_to("username"));
+        let message = format!(
+            "{} needs password_file, or password, beside it",
+            map.path_to("username")
+        );
         reader.problem(map.place_of("username"), message);
         return None;
     };

@@ -214,7 +214,7 @@ fn title(reason: Reason) -> &'static str {
         Reason::UpgradeRefused => "Upgrades are not accepted",
         Reason::Draining => "Older writes have not settled yet",
         Reason::StoreUnavailable => "The token can't be made durable now",
-        Reason::NotOwner => "Another instance owns the fences",
+        Reason::NotOwner => "This instance does not own the fences",
         Reason::Overloaded => "Too many requests wait already",
         Reason::UpstreamUnreachable => "The backend can't be reached",
         Reason::UpstreamFailed => "The backend's answer is lost",

@@ -60,8 +60,19 @@ impl OwnerMetrics {
 
     /// Counts what has happened.
     pub fn count(&self, turn: Turn) {
+        self.of(turn).inc();
+    }
+
+    /// Shows all counts, at zero: the first time is a change too. Where nobody else can own the store there are none.
+    pub fn show(&self) {
+        for turn in [Turn::Elected, Turn::Lapsed, Turn::Regained, Turn::Ended] {
+            let _at_zero = self.of(turn);
+        }
+    }
+
+    fn of(&self, turn: Turn) -> Counter {
         let label = TurnLabel { event: turn.as_str() };
-        self.turns.get_or_create(&label).inc();
+        self.turns.get_or_create(&label).clone()
     }
 
     pub(super) fn set(&self, owner: bool) {

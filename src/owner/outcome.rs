@@ -58,6 +58,9 @@ pub fn judge(tenure: Revision, owner: Option<Revision>, attempt: Attempt, held: 
     let Some(held) = held else {
         return Verdict::Foreign; // it was there, and nobody deletes marks
     };
+    if held.revision < attempt.known {
+        return Verdict::Foreign; // an older copy of the store
+    }
     if attempt.reset {
         // A raise that was given up has landed, or the reset itself: written once more, it is certain.
         return Verdict::Again(revision);
@@ -97,6 +100,7 @@ mod tests {
         assert_eq!(judged(held(4, 21)), Verdict::Again(Revision(21)));
         assert_eq!(judged(held(6, 21)), Verdict::Foreign);
         assert_eq!(judged(None), Verdict::Foreign);
+        assert_eq!(judged(held(4, 19)), Verdict::Foreign, "revisions only grow");
         let first = judge(TENURE, Some(TENURE), attempt(5, 0), None);
         assert_eq!(first, Verdict::Again(Revision(0)));
     }

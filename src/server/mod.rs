@@ -182,7 +182,8 @@ async fn operate(
     let hold = tokio::spawn(end_hold(Arc::clone(&keeper), settle_after));
     let certificates = tokio::spawn(certificates.watch());
     ready.set(true);
-    tracing::info!(fences = keeper.fences(), admin = %bind, "ready");
+    let role = if keeper.is_owner() { "active" } else { "standby" };
+    tracing::info!(role, fences = keeper.fences(), admin = %bind, "ready");
 
     let outcome = tokio::select! {
         () = signals.stop() => Ok(()),

@@ -107,6 +107,7 @@ fn share(store: &EtcdStore, settle_after: Duration, metrics: &Arc<Metrics>) -> R
     metrics
         .events
         .ownership(Role::Standby, "it has not owned the store yet");
+    metrics.owner.show();
     let agent = Agent::start(settings(store, settle_after), on_commit, tell)?;
     Ok(Opened {
         seat: Seat::new(Keeper::vacant(Arc::clone(metrics))),

@@ -45,6 +45,10 @@ pub struct Owner {
 
 impl Instance {
     pub fn start(settings: Settings) -> Instance {
+        // Shown with RUST_LOG set.
+        let _set_already = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .try_init();
         let (tell, events) = tokio::sync::mpsc::unbounded_channel();
         let commits = Arc::new(AtomicUsize::new(0));
         let count = commits.clone();
@@ -115,6 +119,14 @@ impl Instance {
     }
 
     #[track_caller]
+    pub fn ended_or_lapsed(&mut self) {
+        match self.next() {
+            Some(Event::Ended(_) | Event::Lapsed) => {}
+            other => panic!("{} instead of a lapse", shown(other.as_ref())),
+        }
+    }
+
+    #[track_caller]
     pub fn fatal(&mut self) -> String {
         match self.next() {
             Some(Event::Fatal(error)) => error.to_string(),
@@ -166,7 +178,14 @@ impl Owner {
     /// As the keeper does: again until it is taken.
     #[track_caller]
     pub fn insist(&self, change: &Change) {
-        wait_for("a commit", || self.make(change.clone()).ok());
+        let started = Instant::now();
+        while let Err(error) = self.make(change.clone()) {
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{change:?} was never taken: {error}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -181,9 +181,10 @@ impl Cluster {
             }
             Err(Failure::LoginOver) => {
                 self.members[at].client.lock().take();
-                Err(Failure::Denied(
-                    "it does not take the login that it has just given".to_owned(),
-                ))
+                Err(Failure::Denied(match self.settings.login {
+                    Some(_) => "it does not take the login that it has just given".to_owned(),
+                    None => "it wants a user; set store.username and store.password_file".to_owned(),
+                }))
             }
             answer => answer,
         }
@@ -207,7 +208,8 @@ impl Cluster {
         let mut options = ConnectOptions::new()
             .with_require_leader(true)
             .with_connect_timeout(DEADLINE);
-        if let Some(tls) = &self.settings.tls {
+        if member.endpoint.starts_with("https://") {
+            let tls = self.settings.tls.clone().unwrap_or_default();
             options = options.with_tls(tls.options().map_err(Failure::Denied)?);
         }
         let client = Client::connect([&member.endpoint], Some(options))

@@ -88,7 +88,7 @@ impl std::fmt::Display for Failure {
             Failure::AnswerTooLarge => f.write_str("one key of etcd has more bytes than are taken"),
             Failure::Compacted => f.write_str("the revision that was read is compacted already"),
             Failure::LeaseGone => f.write_str("etcd does not know the lease any more"),
-            Failure::Denied(what) => write!(f, "etcd refuses this user: {what}"),
+            Failure::Denied(what) => write!(f, "etcd refuses this user: {what} (it must be allowed to read and write all keys below store.prefix)"),
             Failure::LoginOver => f.write_str("etcd does not know this login any more"),
         }
     }

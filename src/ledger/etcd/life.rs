@@ -28,6 +28,8 @@ pub(super) struct Life {
     pub(super) status: Arc<Mutex<Status>>,
     pub(super) on_commit: Arc<dyn Fn(Duration) + Send + Sync>,
     pub(super) stop: watch::Receiver<bool>,
+    /// Whether the marks were read once, to see that they can be.
+    pub(super) could_read: Cell<bool>,
 }
 
 /// What comes after a step.
@@ -84,6 +86,12 @@ impl Life {
             return self.fatal(error);
         }
         if seen.owner.is_some() {
+            // Whoever can't take over is to end at its start, and not when it is needed.
+            if !self.could_read.replace(true)
+                && let Err(error) = all_marks(&self.cluster, &self.keys, seen.origin.revision).await
+            {
+                return self.fatal(error);
+            }
             failing.reset();
             return Next::Wait(failing.jittered(POLL));
         }
@@ -106,7 +114,7 @@ impl Life {
         match (&status.history, &why) {
             (None, Some(why)) => tracing::error!(
                 "the marks in etcd may be older than what was acknowledged: {why}; nothing is let through until that \
-                 history is back, or an operator says: fencegate store adopt"
+                 history is back, or an operator says: fencegate store adopt -c FILE --reason WHY"
             ),
             (Some(_), None) => tracing::warn!("etcd's history is the known one again, or was adopted"),
             (None, None) | (Some(_), Some(_)) => {}
@@ -127,7 +135,7 @@ impl Life {
         self.status.lock().role = Role::Candidate;
         let tenure = Arc::new(won.tenure);
         // Also where this is left by a panic.
-        let ending = Ending(&tenure);
+        let _ending = Ending(&tenure);
         let (jobs, mut queue) = unbounded_channel();
         let announced = Cell::new(false);
         let tell = |turn| self.turn(&announced, turn);
@@ -159,6 +167,10 @@ impl Life {
                 writer.next_audit = loaded.next_audit;
                 self.announce(&tenure, jobs, loaded.marks, won.found, won.answered_at);
                 announced.set(true);
+                if !tenure.owned() {
+                    // It lapsed while the marks were read.
+                    self.turn(&announced, Turn::Lapsed);
+                }
                 tokio::select! {
                     reason = &mut renewing => Written::Over(reason),
                     () = stopped(&mut stop) => {
@@ -169,10 +181,11 @@ impl Life {
                 }
             }
         };
-        drop(ending);
         match written {
             Written::Over(reason) => {
                 self.lost(&tenure, &reason, announced.get());
+                // Where the owner's key is still this tenure's, the next one need not wait for the lease to run out.
+                let _known = writer.resign(false).await;
                 // Whoever still holds the ledger is told, for as long as somebody does.
                 tokio::task::spawn_local(async move { while queue.recv().await.is_some() {} });
                 true
@@ -190,14 +203,8 @@ impl Life {
             return;
         }
         let (role, event) = match turn {
-            Turn::Lapsed => {
-                tracing::warn!("the ownership could not be renewed in time: nothing fenced is let through");
-                (Role::Lapsed, Event::Lapsed)
-            }
-            Turn::Regained => {
-                tracing::info!("the ownership is renewed: this instance goes on");
-                (Role::Owner, Event::Regained)
-            }
+            Turn::Lapsed => (Role::Lapsed, Event::Lapsed),
+            Turn::Regained => (Role::Owner, Event::Regained),
         };
         self.status.lock().role = role;
         let _gone = self.events.send(event);
@@ -253,6 +260,13 @@ impl Life {
         found: Option<Marker>,
         answered_at: std::time::Instant,
     ) {
+        if found.is_none() {
+            let prefix = &self.cluster.settings().prefix;
+            tracing::warn!(
+                prefix,
+                "a new, empty prefix of etcd: right only where this backend was never fenced before, and all its instances name this one"
+            );
+        }
         let found = Found {
             clean: found.is_none_or(|marker| marker.clean),
             settle_after: found.map_or(Duration::ZERO, |marker| marker.settle_after),
@@ -261,12 +275,6 @@ impl Life {
         status.role = Role::Owner;
         status.owner = Some(self.cluster.settings().instance.clone());
         drop(status);
-        tracing::info!(
-            revision = tenure.revision.0,
-            marks = marks.len(),
-            clean = found.clean,
-            "this instance owns the marks in etcd"
-        );
         let _gone = self.events.send(Event::Elected {
             ledger: Arc::new(EtcdLedger::new(tenure.clone(), jobs)),
             marks,
@@ -282,7 +290,6 @@ impl Life {
         status.owner = None;
         drop(status);
         if announced {
-            tracing::warn!(reason, "this instance does not own the marks in etcd any more");
             let _gone = self.events.send(Event::Ended(reason.to_owned()));
         }
     }

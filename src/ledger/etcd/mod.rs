@@ -20,6 +20,7 @@ mod tenure;
 mod values;
 mod writer;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -168,6 +169,7 @@ impl Agent {
             status: status.clone(),
             on_commit,
             stop: stopped,
+            could_read: Cell::new(false),
         };
         let thread = spawn(|| life.run())?;
         Ok(Agent {

@@ -106,45 +106,50 @@ pub(super) fn stored(keys: &Keys, kv: &KeyValue) -> Result<Stored, OpenError> {
     })
 }
 
-/// Reads all marks at one revision, which is `at_least` or later, however long it takes.
+/// Reads all marks at the revision `at_least` or later, however long it takes.
+///
+/// Where that is compacted away meanwhile, the rest is read at a later one: the owner alone writes marks, so they are
+/// the same at both.
 pub(super) async fn all_marks(
     cluster: &Cluster,
     keys: &Keys,
     at_least: i64,
 ) -> Result<Vec<Stored>, OpenError> {
+    let start = keys.mark("").into_bytes();
+    let end = after_all_that_start_with(&start);
+    let mut pages = Pages::new(cluster, start, end, at_least);
     let mut pause = Pause::new(PAUSE_MIN, PAUSE_MAX);
+    let mut marks = Vec::new();
     loop {
-        match marks_once(cluster, keys, at_least).await {
-            Ok(marks) => return Ok(marks),
-            Err(Unread::Fatal(error)) => return Err(error),
-            Err(Unread::Failure(failure)) => {
-                tracing::debug!(%failure, "the marks are read once more");
-                tokio::time::sleep(pause.next()).await;
+        match pages.next().await {
+            Ok(Some(page)) => {
+                for kv in &page {
+                    marks.push(stored(keys, kv)?);
+                }
+                pause.reset();
+                // Many pages in a row: what else runs on this thread goes on between them.
+                tokio::task::yield_now().await;
+                continue;
             }
+            Ok(None) => return Ok(marks),
+            Err(Failure::Compacted) => match latest(cluster, keys).await {
+                Ok(latest) => {
+                    pages.revision = latest.max(at_least);
+                    continue;
+                }
+                Err(failure) => tracing::debug!(%failure, "the latest revision is asked for once more"),
+            },
+            Err(failure) => tracing::debug!(%failure, "a page of marks is read once more"),
         }
+        tokio::time::sleep(pause.next()).await;
     }
 }
 
-/// One run through all marks, from the latest revision. It ends where somebody compacts that away.
-async fn marks_once(cluster: &Cluster, keys: &Keys, at_least: i64) -> Result<Vec<Stored>, Unread> {
-    let latest = cluster
+async fn latest(cluster: &Cluster, keys: &Keys) -> Result<i64, Failure> {
+    let answer = cluster
         .ask(async |mut client| client.get(keys.marker(), None).await)
-        .await
-        .and_then(|answer| answer.origin())
-        .map_err(Unread::Failure)?;
-    let revision = latest.revision.max(at_least);
-    let start = keys.mark("").into_bytes();
-    let end = after_all_that_start_with(&start);
-    let mut pages = Pages::new(cluster, start, end, revision);
-    let mut marks = Vec::new();
-    while let Some(page) = pages.next().await.map_err(Unread::Failure)? {
-        for kv in &page {
-            marks.push(stored(keys, kv).map_err(Unread::Fatal)?);
-        }
-        // Many pages in a row: what else runs on this thread goes on between them.
-        tokio::task::yield_now().await;
-    }
-    Ok(marks)
+        .await?;
+    Ok(answer.origin()?.revision)
 }
 
 /// Marks for people: those that start with `prefix` and come after `after`.

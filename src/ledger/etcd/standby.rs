@@ -193,7 +193,11 @@ async fn elect(
     lease: i64,
     validity: Validity,
 ) -> Result<Option<Won>, Failure> {
-    let election = election(cluster, keys, seen, id, lease);
+    let identity = match &seen.identity {
+        Some((value, _)) => value.clone(),
+        None => IdentityValue::new(seen.origin.cluster, wall_ms()),
+    };
+    let election = election(cluster, keys, seen, (id, lease), &identity);
     let mut pause = Pause::new(PAUSE_MIN, PAUSE_MAX);
     loop {
         let answer = cluster
@@ -214,6 +218,10 @@ async fn elect(
         } else {
             made_by(id, &answer)
         };
+        if made.is_some() {
+            // Also one that this transaction has made: else an adoption would not be told from it later.
+            cluster.history.lock().belongs_to(&identity);
+        }
         return Ok(made.map(|revision| Won {
             tenure: Tenure::new(id.to_owned(), lease, Revision(revision), validity.until()),
             validity,
@@ -223,7 +231,13 @@ async fn elect(
     }
 }
 
-fn election(cluster: &Cluster, keys: &Keys, seen: &Seen, id: &str, lease: i64) -> Txn {
+fn election(
+    cluster: &Cluster,
+    keys: &Keys,
+    seen: &Seen,
+    (id, lease): (&str, i64),
+    made_in: &IdentityValue,
+) -> Txn {
     let now = wall_ms();
     let (marker, identity) = (seen.marker.as_ref(), seen.identity.as_ref());
     let owner = OwnerValue {
@@ -246,8 +260,7 @@ fn election(cluster: &Cluster, keys: &Keys, seen: &Seen, id: &str, lease: i64) -
         TxnOp::put(keys.marker(), values::json(&dirty), None),
     ];
     if identity.is_none() {
-        let made = IdentityValue::new(seen.origin.cluster, now);
-        writes.push(TxnOp::put(keys.identity(), values::json(&made), None));
+        writes.push(TxnOp::put(keys.identity(), values::json(made_in), None));
     }
     let revision = |of: Option<i64>| of.unwrap_or(0);
     Txn::new()

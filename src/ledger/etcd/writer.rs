@@ -17,6 +17,7 @@ use super::cluster::{Answer, Cluster};
 use super::failure::Failure;
 use super::pages::{Unread, audit_trail, scan};
 use super::pause::Pause;
+use super::settings::DEADLINE;
 use super::standby::gets;
 use super::tenure::Tenure;
 use super::values::{self, Keys, MarkerValue, NAME_BYTES_MAX};
@@ -298,14 +299,24 @@ impl Writer {
         // Before it, because the next owner may come with it.
         self.tenure.end("the ledger was closed");
         let settle_after = self.cluster.settings().settle_after;
-        let marker = at_the_end(clean, settle_after);
-        let result = self.release(marker).await;
-        if result.is_err() && clean {
+        let result = self.release_in_time(at_the_end(clean, settle_after)).await;
+        if clean && matches!(result, Err(StoreError::Full(_) | StoreError::Failed(_))) {
             // The key at least, so that the next owner need not wait for the lease to run out.
-            let _known = self.release(None).await;
+            let _known = self.release_in_time(None).await;
         }
-        super::standby::revoke(&self.cluster, self.tenure.lease).await;
+        let revoking = super::standby::revoke(&self.cluster, self.tenure.lease);
+        // Else the lease runs out.
+        let _done = tokio::time::timeout(DEADLINE, revoking).await;
         result
+    }
+
+    async fn release_in_time(&self, marker: Option<Marker>) -> Result<(), StoreError> {
+        let released = tokio::time::timeout(RELEASE_MAX, self.release(marker)).await;
+        released.unwrap_or_else(|_| {
+            Err(StoreError::Away(
+                "the ownership could not be given up in time".to_owned(),
+            ))
+        })
     }
 
     async fn release(&self, marker: Option<Marker>) -> Result<(), StoreError> {
@@ -316,8 +327,7 @@ impl Writer {
             .and_then(writes)
             .or_else([TxnOp::get(self.keys.marker(), None)]);
         let mut pause = Pause::new(BUSY_MIN, BUSY_MAX);
-        let mut failure = Failure::Busy;
-        for _ in 0..RELEASES_MAX {
+        loop {
             let answer = self
                 .cluster
                 .ask(async |mut client| client.txn(transaction.clone()).await)
@@ -325,12 +335,13 @@ impl Writer {
             match answer {
                 Ok(answer) if answer.succeeded() || self.had_landed(marker, &answer) => return Ok(()),
                 Ok(_) => return Err(StoreError::NotOwner),
-                Err(other) if other.is_of_the_cluster() => return Err(other.told()),
-                Err(other) => failure = other,
+                // Another history has no owner's key of ours.
+                Err(failure) if failure.is_of_the_cluster() || matches!(failure, Failure::Foreign(_)) => {
+                    return Err(failure.told());
+                }
+                Err(_) => tokio::time::sleep(pause.next()).await,
             }
-            tokio::time::sleep(pause.next()).await;
         }
-        Err(failure.told())
     }
 
     /// Whether an earlier try, whose answer was lost, did it.
@@ -390,6 +401,7 @@ fn is_record_of(pending: &Pending, value: &[u8]) -> bool {
 const NOT_THE_OWNER: &str = "another instance owns the store, or none";
 /// Refusals in a row after which a change is given back to whoever asked for it.
 const ROUNDS_MAX: usize = 12;
-const RELEASES_MAX: usize = 4;
+/// A stop is not held up for longer by an etcd that is away.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
 const BUSY_MIN: Duration = Duration::from_millis(50);
 const BUSY_MAX: Duration = Duration::from_millis(800);
