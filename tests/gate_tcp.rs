@@ -4,7 +4,7 @@
 mod gate;
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -377,6 +377,26 @@ fn sessions_without_a_token_fall_under_missing() {
 }
 
 #[test]
+fn a_silent_client_has_no_token_where_one_may_be_missing() {
+    let backend = Backend::start(Manners {
+        greets: b"220 ready\r\n",
+        ..Manners::default()
+    });
+    let rules = "\n      - { name: r, resource: db, token: { preface: true }, missing: pass }\n";
+    let gate = tcp(rules)
+        .listener("limits: { header_timeout: 200ms }")
+        .start(backend.port);
+    let mut silent = open(&gate, b"");
+    reads(&mut silent, b"220 ready\r\n");
+    silent.write_all(b"FENCE db 1\n").unwrap();
+    backend.wait_for(0, b"FENCE db 1\n");
+    // Half a line is no silence.
+    is_reset(&mut open(&gate, b"FEN"));
+    reads(&mut open(&gate, b"FENCE db 2\n"), b"220 ready\r\n");
+    is_reset(&mut silent);
+}
+
+#[test]
 fn one_stale_fence_of_several_refuses_the_session_and_raises_none() {
     let backend = echoing();
     let gate = tcp(r#"
@@ -451,12 +471,18 @@ fn the_admin_address_shows_a_session_as_one_write_in_flight() {
         "60s",
     );
     let shown = || {
-        let reply = gate::ask("GET", "/api/v1/fences?resource=a").send(gate.admin);
-        let json: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        let ask = b"GET /api/v1/fences?resource=a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut stream = TcpStream::connect(("127.0.0.1", gate.admin)).unwrap();
+        stream.write_all(ask).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let body = reply.split_once("\r\n\r\n").unwrap().1;
+        let json: serde_json::Value = serde_json::from_str(body).unwrap();
         let fence = &json["fences"][0];
-        ["in_flight", "in_doubt", "waiting"].map(|key| fence[key].as_u64().unwrap())
+        ["in_flight", "in_doubt", "waiting"].map(|key| fence[key].as_u64())
     };
     let wait_for = |wanted: [u64; 3]| {
+        let wanted = wanted.map(Some);
         let end = Instant::now() + gate::PATIENCE;
         while shown() != wanted {
             assert!(Instant::now() < end, "{:?} is never {wanted:?}", shown());

@@ -51,6 +51,10 @@ impl Session<'_, '_> {
                 (self.watch, self.watched_as) = (Some(flight.watch()), committed);
             }
         }
+        if self.resting {
+            self.core.spare.take_back(&mut self.outbox);
+            self.core.spare.take_back(&mut self.reply);
+        }
         self.stopping = self.gate.closing.since().is_some();
         let (deadline, late) = self.deadline();
         let woken = poll_fn(|cx| self.poll_wait(cx, deadline, late, told.as_mut())).await;
@@ -126,8 +130,6 @@ impl Session<'_, '_> {
         match late {
             Late::Never => Ok(()),
             Late::Quiet => {
-                self.core.spare.take_back(&mut self.outbox);
-                self.core.spare.take_back(&mut self.reply);
                 self.resting = true;
                 Ok(())
             }
