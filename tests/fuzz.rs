@@ -107,6 +107,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     for folder in folders {
         files.extend(fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
     }
+    files.retain(|path| path.is_file());
     files.sort();
     assert!(files.len() > 10, "the seeds are not where they are looked for");
     let read = |path: PathBuf| (path.display().to_string(), fs::read(&path).unwrap());

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::core::{Cores, Message};
 use super::{Failure, end_hold, hold_of};
 use crate::keeper::{Keeper, Marks, Seat};
-use crate::ledger::etcd::{EtcdLedger, Event};
+use crate::ledger::etcd::{EtcdLedger, Event, OpenError};
 use crate::ledger::{Found, Ledger, Mark};
 use crate::observe::events::Role;
 use crate::observe::{Metrics, Turn};
@@ -76,8 +76,10 @@ impl Tenures {
                 Event::Fatal(error) => return Failure::OpenEtcd(error),
             }
         }
-        // The other end ends after this task.
-        std::future::pending().await
+        // Its other end outlives this task, unless it has failed.
+        Failure::OpenEtcd(OpenError::Failed(
+            "the thread of the store in etcd has ended by itself; this is a bug".to_owned(),
+        ))
     }
 
     fn begin(
