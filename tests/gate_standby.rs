@@ -287,6 +287,23 @@ fn cut_off_from_etcd_it_lets_nothing_through_before_another_one_may() {
     pair.second.send(put("/orders/1", 7)).is_ok();
 }
 
+#[test]
+fn an_owner_whose_answers_from_etcd_are_lost_makes_room_although_its_questions_arrive() {
+    let etcd = Etcd::one();
+    let way = Forwarder::before(port_of(&etcd.endpoint(0)));
+    let pair = Pair::before(etcd, &[way.endpoint()]);
+    pair.first.send(put("/orders/1", 5)).is_ok();
+    way.set(Mode::HoldAnswers);
+    pair.taken_over();
+    pair.second.send(put("/orders/1", 6)).is_ok();
+    pair.first.send(put("/orders/1", 6)).is(503, "not-owner");
+    let ready = ask("GET", "/readyz").send(pair.first.admin);
+    assert_eq!(
+        (ready.status, ready.json()["store"].as_str()),
+        (503, Some("unreachable"))
+    );
+}
+
 // ---- etcd away
 
 #[test]

@@ -31,7 +31,7 @@ use self::problem::Problem;
 pub use self::serve::serve;
 use crate::base::Secret;
 use crate::keeper::{Keeper, Seat};
-use crate::ledger::etcd::{Agent, Status};
+use crate::ledger::etcd::{self, Agent, Status};
 use crate::net::ServerTls;
 use crate::observe::{Levels, Metrics, TextFormat};
 
@@ -127,6 +127,10 @@ async fn readyz(State(admin): State<Admin>) -> Response {
             unreachable: Some(why),
             ..
         } => Some(("unreachable", why.as_str())),
+        Status {
+            role: etcd::Role::Lapsed,
+            ..
+        } => Some(("unreachable", "the owner's lease could not be renewed in time")),
         _ => None,
     });
     let (store, why) = match trouble {

@@ -18,6 +18,9 @@ pub(super) struct Origin {
 pub(super) struct History {
     latest: Option<Origin>,
     identity: Option<IdentityValue>,
+    /// The known cluster has answered with less than it had acknowledged. What comes after that may look right again,
+    /// by its revision, and lacks marks all the same.
+    went_back: bool,
 }
 
 /// How an identity stands to what is known.
@@ -72,9 +75,12 @@ impl History {
     ) -> Standing {
         let Some(found) = found else {
             return match (&self.identity, allowed) {
-                (Some(_), _) => Standing::Doubtful("the keys of the prefix are gone".to_owned()),
+                (Some(_), _) => Standing::Doubtful(
+                    "the keys of the prefix are gone; where that is meant, start all instances again"
+                        .to_owned(),
+                ),
                 (None, Err(why)) => Standing::Doubtful(why),
-                (None, Ok(())) => Standing::Known,
+                (None, Ok(())) => self.as_known(),
             };
         };
         if found.cluster != shown_cluster(answer.cluster) {
@@ -92,17 +98,34 @@ impl History {
             }
             Some(known) if known.adoption != found.adoption => Standing::Adopted,
             Some(_) | None => match allowed {
-                Ok(()) => Standing::Known,
+                Ok(()) => self.as_known(),
                 Err(why) => Standing::Doubtful(why),
             },
         }
+    }
+
+    fn as_known(&self) -> Standing {
+        if self.went_back {
+            return Standing::Doubtful(
+                "it had answered with an older revision than the known one, and only an operator can say that nothing is \
+                 missing"
+                    .to_owned(),
+            );
+        }
+        Standing::Known
+    }
+
+    /// No member answers from the known history: `answer` was the last one's.
+    pub(super) fn doubt(&mut self, answer: Origin) {
+        let back = |known: Origin| known.cluster == answer.cluster && known.revision > answer.revision;
+        self.went_back |= self.latest.is_some_and(back);
     }
 
     /// Goes on from here: an operator has adopted the prefix.
     pub(super) fn begin_again(&mut self, answer: Origin) {
         *self = History {
             latest: Some(answer),
-            identity: None,
+            ..History::default()
         };
     }
 
@@ -136,6 +159,24 @@ mod tests {
         assert_eq!(History::allows(Some(at(1, 5)), at(1, 5)), Ok(()));
         assert!(History::allows(Some(at(1, 5)), at(1, 4)).is_err());
         assert!(History::allows(Some(at(1, 5)), at(2, 9)).is_err());
+    }
+
+    #[test]
+    fn a_history_that_went_back_is_not_trusted_once_its_revision_has_caught_up() {
+        let made = IdentityValue::new(1, 0);
+        let mut history = known(at(1, 9), &made);
+        // Another cluster for a while says nothing of this one.
+        history.doubt(at(2, 3));
+        assert_eq!(history.standing(Ok(()), at(1, 9), Some(&made)), Standing::Known);
+        history.doubt(at(1, 8));
+        let caught_up = History::allows(history.latest(), at(1, 20));
+        assert_eq!(caught_up, Ok(()));
+        assert!(matches!(
+            history.standing(caught_up, at(1, 20), Some(&made)),
+            Standing::Doubtful(_)
+        ));
+        history.begin_again(at(1, 21));
+        assert_eq!(history.standing(Ok(()), at(1, 22), Some(&made)), Standing::Known);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(super) struct Life {
     pub(super) stop: watch::Receiver<bool>,
     /// Whether the marks were read once, to see that they can be.
     pub(super) could_read: Cell<bool>,
+    /// Whether the latest tenure ended because its renewals came too late.
+    pub(super) too_slow: Cell<bool>,
 }
 
 /// What comes after a step.
@@ -56,13 +58,25 @@ impl Life {
                     () = stopped(&mut stop) => false,
                     () = tokio::time::sleep(wait) => true,
                 },
-                Next::Own(won) => self.own(*won).await,
+                Next::Own(won) => self.own(*won).await && self.let_others_stand(&mut stop).await,
                 Next::End => false,
             };
             if !goes_on {
                 self.status.lock().role = Role::Closed;
                 return;
             }
+        }
+    }
+
+    /// Whoever has just lost the prefix because its renewals came too late leaves it to the others for a while. False
+    /// where it is stopped meanwhile.
+    async fn let_others_stand(&self, stop: &mut watch::Receiver<bool>) -> bool {
+        if !self.too_slow.take() {
+            return true;
+        }
+        tokio::select! {
+            () = stopped(stop) => false,
+            () = tokio::time::sleep(self.cluster.settings().owner_ttl) => true,
         }
     }
 
@@ -145,6 +159,7 @@ impl Life {
             owner_key: self.keys.owner(),
             ttl: self.cluster.settings().owner_ttl,
             deadline: self.cluster.settings().renewal_deadline(),
+            too_slow: &self.too_slow,
         };
         let mut renewing = std::pin::pin!(renewal.run(Watch::new(&tenure, won.validity, &tell)));
         let mut stop = self.stop.clone();

@@ -170,6 +170,7 @@ impl Agent {
             on_commit,
             stop: stopped,
             could_read: Cell::new(false),
+            too_slow: Cell::new(false),
         };
         let thread = spawn(|| life.run())?;
         Ok(Agent {

@@ -76,12 +76,15 @@ pub(super) async fn look(cluster: &Cluster, keys: &Keys) -> Result<Seen, Unseen>
             }
             Err(why) => {
                 cluster.doubts(at, &why);
-                doubtful = Some(why);
+                doubtful = Some((why, origin));
             }
         }
     }
     match (doubtful, away) {
-        (Some(why), _) => Err(Unseen::Doubtful(why)),
+        (Some((why, origin)), _) => {
+            cluster.history.lock().doubt(origin);
+            Err(Unseen::Doubtful(why))
+        }
         (None, Some(failure)) => {
             cluster.unanswered(&failure);
             Err(Unseen::Away)

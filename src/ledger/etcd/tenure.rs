@@ -4,6 +4,7 @@
 //! A renewal counts from before it was sent, for as long as its answer says, and only where the owner's key is still
 //! the tenure's own, read at the same member after it. Called by `life.rs`; [`Tenure::owned`] by every gate.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -127,6 +128,8 @@ pub(super) struct Renewal<'t> {
     pub(super) owner_key: String,
     pub(super) ttl: Duration,
     pub(super) deadline: Duration,
+    /// Set where the tenure ends because its renewals come too late.
+    pub(super) too_slow: &'t Cell<bool>,
 }
 
 /// An open stream of renewals, with no question on its way.
@@ -168,6 +171,16 @@ impl Renewal<'_> {
                     // At once while some were not asked; then with pauses.
                     order.rotate_left(1);
                     wait = pause.next();
+                    // Its questions may arrive all the same, and keep the lease alive: then nobody would be active for as
+                    // long as the answers come too late.
+                    let lapsed_for = boot_now().since(watch.validity.until());
+                    if !lapsed_for.is_zero() {
+                        self.cluster.unanswered(&failure);
+                    }
+                    if lapsed_for > self.ttl / 2 {
+                        self.too_slow.set(true);
+                        return format!("its lease could not be renewed in time: {failure}");
+                    }
                 }
             }
         }
