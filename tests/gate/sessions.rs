@@ -158,7 +158,8 @@ fn serve(mut stream: TcpStream, manners: Manners, shared: &(Mutex<State>, Condva
                     return;
                 }
                 if manners.ends_first {
-                    stream.shutdown(Shutdown::Write).unwrap();
+                    // Again each time: by then both sides may have ended.
+                    let _ended_already = stream.shutdown(Shutdown::Write);
                 }
             }
             Err(_) => return note(&|came| came.end = Some(End::Reset)),
