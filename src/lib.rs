@@ -6,7 +6,8 @@
 //! 9 main.rs            the program: calls cli/ alone
 //! 8 cli/               serve, check, explain, fences, health, store, schema, demo: one file a verb
 //! 7 server/            assembles the parts from the checked config; signals, ordered drain
-//! 6 http/ tcp/ admin/  one gate a protocol; the admin address. They never import each other
+//! 6 http/ tcp/ redis/  one gate a protocol. They never import each other
+//!   admin/             the admin address
 //! 5 upstream/          connect, pool, send: it takes a `&Flight`
 //! 4 keeper/            the async shell around the fences: the only caller of fence transitions and of the ledger
 //! 3 ledger/            where marks are durable: the trait, the file, memory; group commit
@@ -36,6 +37,7 @@ pub mod ledger;
 pub mod net;
 pub mod observe;
 pub mod owner;
+pub mod redis;
 pub mod rules;
 pub mod server;
 pub mod tcp;

@@ -356,7 +356,7 @@ fn values_of_the_wrong_kind_say_what_would_be_right() {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() {
-    for word in ["redis", "postgres", "mysql"] {
+    for word in ["postgres", "mysql"] {
         let found = problems(&small("protocol: http", &format!("protocol: {word}")));
         assert_eq!(found.len(), 1, "{word}: {found:#?}");
         assert!(found[0].contains("not supported yet"), "{word}: {}", found[0]);
@@ -368,7 +368,7 @@ fn a_key_of_another_protocol_is_refused_with_its_protocol() {
     is_refused(
         "header: Fencing-Token",
         "header: Fencing-Token, connection: true",
-        "unknown key \"listeners[0].rules[0].token.connection\"; it is for protocol: redis, which is not supported yet",
+        "unknown key \"listeners[0].rules[0].token.connection\"; it is for protocol: redis, and this listener's is http",
     );
     is_refused("protocol: http", "protocol: htp", "did you mean \"http\"?");
     is_refused(
@@ -1272,6 +1272,105 @@ fn explain_asks_whether_this_client_may_present_tokens() {
         "{}",
         said("10.1.2.3")
     );
+}
+
+// ---- redis
+
+const REDIS: &str = r#"version: 1
+store: { kind: memory }
+listeners:
+  - name: cache
+    bind: "127.0.0.1:6380"
+    protocol: redis
+    upstream: { url: "tcp://127.0.0.1:6379", settle_after: 5s }
+    rules:
+      - { name: orders, match: { keys: "orders:{id}*" }, resource: "orders/{id}", token: { connection: true } }
+      - { name: scripts, match: { undeclared_keys: true }, action: deny }
+"#;
+
+fn redis_with(from: &str, to: &str) -> String {
+    assert!(REDIS.contains(from), "{from}");
+    REDIS.replacen(from, to, 1)
+}
+
+#[test]
+fn a_redis_listener_is_read_with_its_defaults() {
+    let (config, _) = config::parse("c", REDIS, &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
+    let listener = format!("{:?}", config.listeners[0]);
+    for part in [
+        "response_timeout: 60s",
+        "settle_after: 5s",
+        "idle_timeout: None",
+        "max_waiting: 1024",
+    ] {
+        assert!(listener.contains(part), "{part}: {listener}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_redis_listener_is_said() {
+    for (from, to, says) in [
+        (
+            "tcp://127.0.0.1:6379",
+            "redis://127.0.0.1:6379",
+            "write it as tcp://HOST:PORT",
+        ),
+        (
+            "tcp://127.0.0.1:6379",
+            "tcp://127.0.0.1",
+            "write it as tcp://HOST:PORT",
+        ),
+        (
+            "tcp://127.0.0.1:6379",
+            "tcp://127.0.0.1:6380",
+            "the listener's own address",
+        ),
+        ("orders:{id}*", "orders:{id}x", "only a colon, * or the end"),
+        ("orders/{id}", "orders/{ID}", "{ID} is not in the rule's keys"),
+        ("connection: true", "connection: false", "is not true"),
+        (
+            "connection: true",
+            "header: Fencing-Token",
+            "it is for protocol: http, and this listener's is redis",
+        ),
+        ("keys: \"orders:{id}*\"", "", "matches nothing"),
+        (
+            "keys: \"orders:{id}*\"",
+            "path: \"/{id}\"",
+            "it is for protocol: http",
+        ),
+        (
+            "undeclared_keys: true",
+            "undeclared_keys: true, keys: \"a\"",
+            "make it a rule of its own",
+        ),
+        (
+            "action: deny",
+            "action: deny, missing: pass",
+            "says nothing beside action: deny",
+        ),
+        (
+            "settle_after: 5s",
+            "settle_after: 5s, username: a",
+            "needs a password_file",
+        ),
+        (
+            "settle_after: 5s",
+            "settle_after: 5s, commit_point: last_byte",
+            "it is for protocol: http",
+        ),
+        (
+            "keys: \"orders:{id}*\"",
+            "commands: [\"A B C\"]",
+            "is not the name of a command",
+        ),
+    ] {
+        let found = problems(&redis_with(from, to));
+        assert!(
+            found.iter().any(|problem| problem.contains(says)),
+            "{to}: {found:#?}"
+        );
+    }
 }
 
 // ---- marks in etcd

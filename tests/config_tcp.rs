@@ -32,7 +32,7 @@ fn small(from: &str, to: &str) -> String {
 fn tcp(config: &Config) -> &TcpListener {
     match &config.listeners[0] {
         Listener::Tcp(tcp) => tcp,
-        Listener::Http(_) => panic!("it speaks HTTP"),
+        Listener::Http(_) | Listener::Redis(_) => panic!("it does not speak raw TCP"),
     }
 }
 

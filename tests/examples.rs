@@ -227,3 +227,52 @@ fn the_steps_of_an_adoption_name_the_same_resources_and_get_stricter() {
         );
     }
 }
+
+#[test]
+fn redis_fences_orders_by_their_id_and_denies_scripts_that_declare_no_key() {
+    use fencegate::config::Listener;
+    use fencegate::rules::redis::{Act, Carrier, Identity, Key, Notes, Verdict};
+
+    let config = example("redis.yaml");
+    let Listener::Redis(listener) = &config.listeners[0] else {
+        panic!("{config:?}");
+    };
+    let mut holder = Identity::default();
+    let name = b"shard-7/leader-3,fencing-token=34";
+    holder.apply(&listener.rules.read_token(Carrier::Name, name).unwrap());
+    for (command, key, verdict) in [
+        ("set", "orders:7:items", "orders/7=34"),
+        ("set", "shard:2:x", "shard/2=7 cluster=3"),
+        ("set", "cache:x", "cache=34"),
+        ("set", "other", "unmatched-write"),
+        ("flushall", "", "everything=34"),
+        ("function load", "", "everything=34"),
+        ("swapdb", "", "unmatched-write"),
+        ("eval", "", "unmatched-write"),
+    ] {
+        let act = Act {
+            name: command,
+            write: true,
+            undeclared: command == "eval",
+            identity: &holder,
+            from: Sender::at(std::net::Ipv4Addr::LOCALHOST.into()),
+        };
+        let keys = Some(key).filter(|key| !key.is_empty()).map(|key| Key {
+            name: key.as_bytes(),
+            write: true,
+        });
+        let mut notes = Notes::default();
+        let found = match listener.rules.judge(&act, keys.into_iter(), &mut notes) {
+            Verdict::Refused(denial) => denial.reason.as_str().to_owned(),
+            Verdict::Pass => "passes".into(),
+            Verdict::Fenced => {
+                let claims = notes.claims().map(|claim| {
+                    let format = listener.rules.format_of(&claim);
+                    format!("{}={}", claim.resource, format.show(claim.token.unwrap()))
+                });
+                claims.collect::<Vec<_>>().join(" ")
+            }
+        };
+        assert_eq!(found, verdict, "{command} {key}");
+    }
+}

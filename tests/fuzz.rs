@@ -35,6 +35,11 @@ fn tokens_are_the_numbers_that_they_show() {
 }
 
 #[test]
+fn commands_and_replies_end_where_they_end() {
+    run("resp", checks::resp::check, MUTATIONS);
+}
+
+#[test]
 fn any_configuration_is_taken_or_refused_at_a_place_in_it() {
     run("config", checks::config::check, MUTATIONS);
 }

@@ -2,6 +2,7 @@
 //! No secret is shown: of one it says only that there is one, of keys only where their files are.
 
 mod http;
+mod redis;
 mod tcp;
 
 use std::time::Duration;
@@ -121,6 +122,7 @@ fn etcd(store: &EtcdStore) -> Value {
 fn listener(listener: &Listener) -> Value {
     match listener {
         Listener::Http(listener) => http::listener(listener),
+        Listener::Redis(listener) => redis::listener(listener),
         Listener::Tcp(listener) => tcp::listener(listener),
     }
 }

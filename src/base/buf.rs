@@ -85,6 +85,16 @@ impl Buf {
         self.start = 0;
     }
 
+    /// The end to append to, where content is appended that was never empty in between: what was taken makes room once it
+    /// is more than what is left.
+    pub fn tail(&mut self) -> &mut Vec<u8> {
+        if self.start > self.len() {
+            self.data.drain(..self.start);
+            self.start = 0;
+        }
+        &mut self.data
+    }
+
     /// The end to append to, without room made.
     pub fn end(&mut self) -> &mut Vec<u8> {
         &mut self.data
@@ -160,6 +170,19 @@ mod tests {
             buf.consume(take);
         }
         assert_eq!(buf.len() as u32, put - took);
+    }
+
+    #[test]
+    fn what_is_never_empty_does_not_grow_for_ever() {
+        let mut buf = Buf::default();
+        for n in 0..10_000u32 {
+            buf.tail().extend_from_slice(&[n as u8; 100]);
+            if n > 3 {
+                assert_eq!(buf.filled()[0], (n - 4) as u8);
+                buf.consume(100);
+            }
+        }
+        assert!(buf.capacity() < 4_000, "{}", buf.capacity());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! judges real ones, and knows no marks, so that a comparison is described and not decided.
 
 mod http;
+mod redis;
 mod tcp;
 
 use std::fmt::Write;
@@ -17,13 +18,14 @@ pub(super) struct Arguments {
     /// The configuration.
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// The request: for HTTP its method and its URL, or its path alone; for a listener of raw TCP nothing.
+    /// The request: for HTTP its method and its URL, or its path alone; for Redis the words of a command; for a listener of
+    /// raw TCP nothing.
     #[arg(value_name = "METHOD URL")]
     words: Vec<String>,
     /// The resource that a session of raw TCP names.
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
-    /// The token that it presents.
+    /// The token that it presents, or that a Redis client's connection does.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// A header field of the request.
@@ -63,6 +65,7 @@ fn explain(config: &Config, arguments: &Arguments) -> Result<String, String> {
     };
     match listener {
         None | Some(Listener::Http(_)) => http::explain(config, arguments),
+        Some(Listener::Redis(listener)) => redis::explain(listener, arguments),
         Some(Listener::Tcp(listener)) => tcp::explain(listener, arguments),
     }
 }

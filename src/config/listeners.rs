@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::build::words;
 use super::http;
 use super::reader::{Map, Placed, Reader, Word};
+use super::redis;
 use super::rules;
 use super::tcp;
 use super::tls::Place;
@@ -19,9 +20,10 @@ use super::units;
 enum Spoken {
     Http,
     Tcp,
+    Redis,
 }
 
-words!(Spoken: "http" => Spoken::Http, "tcp" => Spoken::Tcp);
+words!(Spoken: "http" => Spoken::Http, "tcp" => Spoken::Tcp, "redis" => Spoken::Redis);
 
 /// Reads all listeners; `None` where a problem was reported.
 pub(super) fn read(
@@ -35,6 +37,7 @@ pub(super) fn read(
         let heading = heading(reader, &map);
         read.push(match spoken {
             Spoken::Http => http::listener(reader, &map, &heading, &mut origins).map(Listener::Http),
+            Spoken::Redis => redis::listener(reader, &map, &heading, &mut origins).map(Listener::Redis),
             Spoken::Tcp => tcp::listener(reader, &map, &heading, &mut origins).map(Listener::Tcp),
         });
         headings.push(heading);

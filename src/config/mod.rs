@@ -15,6 +15,7 @@ mod listeners;
 mod problem;
 mod published;
 mod reader;
+mod redis;
 mod rules;
 mod schema;
 mod secret;
@@ -31,8 +32,9 @@ use std::path::Path;
 pub use problem::{At, Problem, Problems};
 pub use published::json_schema;
 pub use types::{
-    Admin, CommitPoint, Config, Errors, EtcdStore, EtcdTls, EtcdUser, HttpListener, Limits, Listener, Log,
-    LogFormat, LogLevel, Password, ProxyProtocol, Store, Target, TcpLimits, TcpListener, Upstream,
+    Admin, CommitPoint, Config, Credentials, Errors, EtcdStore, EtcdTls, EtcdUser, HttpListener, Limits,
+    Listener, Log, LogFormat, LogLevel, Password, ProxyProtocol, RedisListener, Store, Target, TcpLimits,
+    TcpListener, Upstream,
 };
 
 pub(crate) use secret::read_secret;

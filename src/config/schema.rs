@@ -6,6 +6,7 @@
 mod http;
 mod matching;
 mod protocols;
+mod redis;
 mod tcp;
 mod tls;
 mod token;

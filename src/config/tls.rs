@@ -19,6 +19,9 @@ pub(super) const ANY: &[&[u8]] = &[];
 /// What is behind the admin address's.
 pub(super) const HTTP_1: &[&[u8]] = &[b"http/1.1"];
 
+/// What is behind a listener's that doesn't speak HTTP: nothing is agreed on.
+pub(super) const NO_PROTOCOL: &[&[u8]] = &[];
+
 /// TLS towards clients; the inner `None` where the key isn't there. The outer one says that a problem was reported.
 #[allow(clippy::option_option)]
 pub(super) fn server(

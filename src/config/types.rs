@@ -1,6 +1,7 @@
 //! The checked configuration: what cannot be wrong. Built by `build.rs` alone; read by everything above.
 
 mod http;
+mod redis;
 mod tcp;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::http::{CommitPoint, Errors, HttpListener, Limits};
+pub use self::redis::{Credentials, RedisListener};
 pub use self::tcp::{ProxyProtocol, TcpLimits, TcpListener};
 use crate::base::Secret;
 use crate::net::{ClientTls, ServerTls};
@@ -169,6 +171,8 @@ impl LogLevel {
 pub enum Listener {
     /// HTTP/1.1 and HTTP/2.
     Http(HttpListener),
+    /// RESP.
+    Redis(RedisListener),
     /// Any protocol over TCP, by the session.
     Tcp(TcpListener),
 }
@@ -179,6 +183,7 @@ impl Listener {
     pub fn name(&self) -> &Arc<str> {
         match self {
             Listener::Http(http) => &http.name,
+            Listener::Redis(redis) => &redis.name,
             Listener::Tcp(tcp) => &tcp.name,
         }
     }
@@ -188,6 +193,7 @@ impl Listener {
     pub fn bind(&self) -> SocketAddr {
         match self {
             Listener::Http(http) => http.bind,
+            Listener::Redis(redis) => redis.bind,
             Listener::Tcp(tcp) => tcp.bind,
         }
     }
@@ -197,6 +203,7 @@ impl Listener {
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         match self {
             Listener::Http(http) => http.tls.as_ref(),
+            Listener::Redis(redis) => redis.tls.as_ref(),
             Listener::Tcp(tcp) => tcp.tls.as_ref(),
         }
     }
@@ -206,6 +213,7 @@ impl Listener {
     pub fn upstream(&self) -> &Upstream {
         match self {
             Listener::Http(http) => &http.upstream,
+            Listener::Redis(redis) => &redis.upstream,
             Listener::Tcp(tcp) => &tcp.upstream,
         }
     }
@@ -215,6 +223,7 @@ impl Listener {
     pub fn rules(&self) -> usize {
         match self {
             Listener::Http(http) => http.rules.rules.len(),
+            Listener::Redis(redis) => redis.rules.rules.len(),
             Listener::Tcp(_) => 1,
         }
     }
@@ -224,6 +233,7 @@ impl Listener {
     pub fn fences(&self) -> Vec<Fenced> {
         match self {
             Listener::Http(http) => http.rules.fences().collect(),
+            Listener::Redis(redis) => redis.rules.fences().collect(),
             Listener::Tcp(tcp) => tcp.rule.fences().collect(),
         }
     }
@@ -233,6 +243,7 @@ impl Listener {
     pub fn http(&self) -> Option<&HttpListener> {
         match self {
             Listener::Http(http) => Some(http),
+            Listener::Redis(_) => None,
             Listener::Tcp(_) => None,
         }
     }

@@ -9,7 +9,6 @@ mod answer;
 mod client;
 mod exchange;
 mod h2;
-mod linger;
 mod request;
 mod welcome;
 

@@ -119,6 +119,32 @@ impl Keeper {
         Some(Flight::new(self, berths, write))
     }
 
+    /// Compares without arriving: what would be refused at this moment. Nothing is raised, and nothing waits.
+    #[must_use]
+    pub fn look(&self, asks: &[Ask<'_>]) -> Option<Refused> {
+        if !self.is_owner() {
+            return Some(Refused::NotOwner);
+        }
+        asks.iter().enumerate().find_map(|(index, ask)| {
+            let fence = self.table.get(self.table.key(ask.name))?;
+            let slot = fence.slow.lock();
+            let highest = match slot.as_deref() {
+                Some(slow) => slow.core.highest(),
+                None => fence.door.mark(),
+            }?;
+            match ask.claim {
+                Claim::Token(token) if token < highest => Some(Refused::Stale { index, highest }),
+                Claim::Token(token) => {
+                    let leaps = |max: u64| token.0 - highest.0 > u128::from(max);
+                    ask.max_step
+                        .is_some_and(leaps)
+                        .then_some(Refused::StepTooLarge { index, highest })
+                }
+                Claim::Without { until_fenced } => until_fenced.then_some(Refused::Missing { index }),
+            }
+        })
+    }
+
     /// The way of the others: compares, raises, and waits. Poll it; drop it to give up (the raise goes on).
     #[must_use]
     pub fn admit<'k, 'a>(

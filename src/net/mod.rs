@@ -6,6 +6,7 @@
 
 mod alarm;
 mod duplex;
+pub mod linger;
 mod pipe;
 mod session;
 mod tls;

@@ -19,6 +19,7 @@ mod kinds;
 mod path;
 mod pattern;
 mod query;
+pub mod redis;
 mod seen;
 mod shape;
 mod source;

@@ -149,7 +149,7 @@ impl TokenPattern {
         self.0.as_str()
     }
 
-    fn take<'a>(&self, value: Cow<'a, [u8]>) -> Sent<'a> {
+    pub(super) fn take<'a>(&self, value: Cow<'a, [u8]>) -> Sent<'a> {
         let place = {
             let mut found = self.0.captures_iter(&value);
             match (found.next(), found.next()) {

@@ -12,6 +12,7 @@ use crate::config::Listener;
 use crate::http;
 use crate::keeper::Seat;
 use crate::observe::Metrics;
+use crate::redis;
 use crate::tcp;
 
 /// A listener's gate.
@@ -19,6 +20,8 @@ use crate::tcp;
 pub enum Gate {
     /// HTTP/1.1 and HTTP/2.
     Http(Arc<http::Gate>),
+    /// RESP.
+    Redis(Arc<redis::Gate>),
     /// Any protocol over TCP, by the session.
     Tcp(Arc<tcp::Gate>),
 }
@@ -28,6 +31,8 @@ pub enum Gate {
 pub enum Part {
     /// HTTP/1.1 and HTTP/2.
     Http(Arc<http::Gate>, Arc<http::Core>),
+    /// RESP.
+    Redis(Arc<redis::Gate>, Arc<redis::Core>),
     /// Any protocol over TCP, by the session.
     Tcp(Arc<tcp::Gate>, Arc<tcp::Core>),
 }
@@ -43,6 +48,7 @@ impl Gate {
         let (seat, metrics) = (Arc::clone(seat), Arc::clone(metrics));
         match listener {
             Listener::Http(listener) => Gate::Http(http::Gate::new(listener, seat, metrics)),
+            Listener::Redis(listener) => Gate::Redis(redis::Gate::new(listener, seat, metrics)),
             Listener::Tcp(listener) => Gate::Tcp(tcp::Gate::new(listener, seat, metrics, shutdown_timeout)),
         }
     }
@@ -51,6 +57,7 @@ impl Gate {
     pub fn close(&self) {
         match self {
             Gate::Http(gate) => gate.close(),
+            Gate::Redis(gate) => gate.close(),
             Gate::Tcp(gate) => gate.close(),
         }
     }
@@ -59,6 +66,7 @@ impl Gate {
     pub fn part(&self) -> Part {
         match self {
             Gate::Http(gate) => Part::Http(Arc::clone(gate), http::Core::new(gate)),
+            Gate::Redis(gate) => Part::Redis(Arc::clone(gate), redis::Core::new(gate)),
             Gate::Tcp(gate) => Part::Tcp(Arc::clone(gate), tcp::Core::new(gate)),
         }
     }
@@ -81,6 +89,13 @@ impl Part {
                 peer,
                 idle,
             )),
+            Part::Redis(gate, core) => tasks.spawn(redis::serve(
+                Arc::clone(gate),
+                Arc::clone(core),
+                socket,
+                peer,
+                idle,
+            )),
             Part::Tcp(gate, core) => {
                 tasks.spawn(tcp::serve(Arc::clone(gate), Arc::clone(core), socket, peer, idle))
             }
@@ -91,6 +106,8 @@ impl Part {
     pub fn sweep(&self) {
         match self {
             Part::Http(_, core) => core.sweep(),
+            // Each connection is one client's, and ends with it.
+            Part::Redis(..) => {}
             // A session has its connection to itself.
             Part::Tcp(..) => {}
         }
@@ -100,6 +117,8 @@ impl Part {
     pub fn reset(&self) {
         match self {
             Part::Http(_, core) => core.reset(),
+            // Whatever is fenced on one is reset by its own task; the rest may go on.
+            Part::Redis(..) => {}
             Part::Tcp(..) => {}
         }
     }
@@ -108,6 +127,7 @@ impl Part {
     pub fn close(&self) {
         match self {
             Part::Http(_, core) => core.close(),
+            Part::Redis(_, core) => core.close(),
             Part::Tcp(..) => {}
         }
     }

@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, UnixStream};
 
@@ -50,6 +51,20 @@ pub struct Conn {
     retires_at: Option<Instant>,
     _slot: Slot,
 }
+
+/// One of several requests on their way on one connection: see [`Conn::send_row`].
+#[derive(Debug)]
+pub struct Ride<'k> {
+    /// What lets it through.
+    pub flight: Flight<'k>,
+    /// How many bytes the connection takes before its first.
+    pub begins: u64,
+    /// And with its last; `u64::MAX` while that is not known.
+    pub ends: u64,
+}
+
+/// Of a row so much goes out at once: what commits has to be answered for.
+const ROW_BYTES_MAX: usize = 64 * 1024;
 
 /// A name may lead elsewhere by now, and a certificate may have been replaced: so a connection that depends on
 /// either is replaced as well, however busy it is kept.
@@ -100,6 +115,54 @@ impl Conn {
         };
         if commits && !counts {
             flight.uncommit();
+        }
+        match result {
+            Ok(_) if outbox.is_empty() => Sent::All,
+            Ok(_) => Sent::Part,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Blocked,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Sent::Part,
+            Err(error) => Sent::Broken(error),
+        }
+    }
+
+    /// Sends from the front of `outbox`, in which requests stand one behind the other; `rides` are theirs, in their
+    /// order. Each commits before a system call that could carry its last byte, and is taken back right after it if that
+    /// byte was not taken. One that may not commit stops what comes before it from going no further than to its first
+    /// byte; at that byte it is [`Sent::Cut`].
+    ///
+    /// For backends without TLS: there the socket takes whole bytes.
+    pub fn send_row<'r, 'k: 'r>(
+        &mut self,
+        rides: impl Iterator<Item = &'r mut Ride<'k>>,
+        outbox: &mut Buf,
+    ) -> Sent {
+        if outbox.is_empty() {
+            return Sent::All;
+        }
+        let mut len = outbox.len().min(ROW_BYTES_MAX);
+        let mut committed: SmallVec<[&mut Ride<'k>; 16]> = SmallVec::new();
+        for ride in rides {
+            if ride.ends > self.sent + len as u64 {
+                break;
+            }
+            match ride.flight.commit() {
+                Ok(()) => committed.push(ride),
+                Err(cut) if ride.begins <= self.sent => return Sent::Cut(cut),
+                Err(_later) => {
+                    len = usize::try_from(ride.begins - self.sent).unwrap_or(len).min(len);
+                    break;
+                }
+            }
+        }
+        let result = self.stream.try_write(&outbox.filled()[..len]);
+        if let Ok(taken) = result {
+            outbox.consume(taken);
+            self.sent += taken as u64;
+        }
+        for ride in committed {
+            if ride.ends > self.sent {
+                ride.flight.uncommit();
+            }
         }
         match result {
             Ok(_) if outbox.is_empty() => Sent::All,

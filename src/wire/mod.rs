@@ -6,3 +6,4 @@
 pub mod http1;
 pub mod preface;
 pub mod proxy;
+pub mod resp;

@@ -3,7 +3,7 @@
 use super::Kind::{self, Choice, Value, Values};
 use super::State::{Default, Optional, Required};
 use super::tls::SERVER_TLS;
-use super::{Key, Section, http, key, tcp};
+use super::{Key, Section, http, key, redis, tcp};
 
 /// Maps whose keys hang on the word of one of their keys.
 pub(in crate::config) struct Variants {
@@ -27,19 +27,12 @@ pub(in crate::config) struct Later {
 pub(super) static PROTOCOLS: Variants = Variants {
     by: "protocol",
     default: "http",
-    each: &[("http", &http::LISTENER), ("tcp", &tcp::LISTENER)],
+    each: &[
+        ("http", &http::LISTENER),
+        ("tcp", &tcp::LISTENER),
+        ("redis", &redis::LISTENER),
+    ],
     later: &[
-        Later {
-            word: "redis",
-            keys: &[
-                "username",
-                "password_file",
-                "connection",
-                "keys",
-                "commands",
-                "undeclared_keys",
-            ],
-        },
         Later {
             word: "postgres",
             keys: &["startup_option", "database"],

@@ -7,6 +7,7 @@ pub mod codec_response;
 pub mod config;
 pub mod opening;
 pub mod paths;
+pub mod resp;
 pub mod tokens;
 
 mod body;

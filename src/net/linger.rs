@@ -6,8 +6,8 @@ use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use super::{Alarm, Stream};
 use crate::base::buf::BUF_MAX;
-use crate::net::{Alarm, Stream};
 
 /// How long a client may go on sending what nobody takes.
 const TOTAL: Duration = Duration::from_secs(30);

@@ -1,0 +1,109 @@
+//! What is owed to a client: an answer for each of its commands, in their order, and what each answer changes.
+
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use crate::base::Token;
+use crate::keeper::Flight;
+use crate::rules::redis::Change;
+use crate::upstream::Ride;
+
+/// One command on its way, or its answer.
+#[derive(Debug)]
+pub struct Owed<'k> {
+    pub what: What,
+    pub ride: Ride<'k>,
+    /// When its last byte had been taken by the server's socket.
+    pub sent: Option<Instant>,
+    /// It stands in a transaction: its reply must say that it is queued.
+    pub queued: bool,
+    /// The client wants no reply to it.
+    pub muted: bool,
+    /// What it was compared for, in the order of its flight's fences.
+    pub names: Names,
+}
+
+/// The resources of a flight, for refusals.
+pub type Names = SmallVec<[Named; 1]>;
+
+/// A resource and the token that was presented for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    pub resource: String,
+    pub token: Option<Token>,
+    pub rule: usize,
+    pub fence: usize,
+}
+
+/// What an answer is, and what it changes.
+#[derive(Debug)]
+pub enum What {
+    /// The server's reply, for the client.
+    Reply,
+    /// The gate's own.
+    Own(Vec<u8>),
+    /// The server's reply to something of the gate's own.
+    Swallowed,
+    /// The same; it is the connection's number.
+    ClientId,
+    /// A transaction begins.
+    Multi,
+    /// It ends.
+    Exec,
+    /// It is given up by the client.
+    Discard,
+    /// The connection's state is thrown away.
+    Reset,
+    /// The connection ends.
+    Quit,
+    /// From here on the server tells what it does, unasked.
+    Monitor,
+    /// The connection has a name or a user, and perhaps another version of the protocol.
+    Named { changes: Vec<Change>, hello: bool },
+    /// Confirmations of unknown number, then the reply to a PING of the gate's own.
+    Subscriptions { confirmed: bool, failed: bool },
+    /// A command that may wait for others; the gate may have had it woken.
+    Blocking { woken: bool },
+}
+
+impl What {
+    /// Whether nothing may be sent behind it before its reply has come: what follows hangs on it.
+    pub fn is_barrier(&self) -> bool {
+        match self {
+            What::Reply | What::Own(_) | What::Swallowed | What::ClientId => false,
+            What::Multi
+            | What::Exec
+            | What::Discard
+            | What::Reset
+            | What::Quit
+            | What::Monitor
+            | What::Named { .. }
+            | What::Subscriptions { .. }
+            | What::Blocking { .. } => true,
+        }
+    }
+
+    /// Whether the server has to reply.
+    pub fn is_the_servers(&self) -> bool {
+        !matches!(self, What::Own(_))
+    }
+}
+
+impl<'k> Owed<'k> {
+    /// An answer of the gate's own.
+    pub fn own(bytes: Vec<u8>, muted: bool) -> Owed<'k> {
+        Owed {
+            what: What::Own(bytes),
+            ride: Ride {
+                flight: Flight::unfenced(),
+                begins: 0,
+                ends: 0,
+            },
+            sent: None,
+            queued: false,
+            muted,
+            names: Names::new(),
+        }
+    }
+}

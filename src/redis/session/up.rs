@@ -1,0 +1,200 @@
+//! To the server: the row of commands in the outbox, each with its flight, and what happens where one is cut.
+
+use std::time::Instant;
+
+use super::owed::{Named, Owed, What};
+use super::{Course, End, Ending, Session};
+use crate::base::Reason;
+use crate::keeper::{Cut, Flight};
+use crate::redis::answer::Refusal;
+use crate::upstream::Sent;
+use crate::wire::resp::write_command;
+
+impl<'k> Session<'_, 'k> {
+    /// Sends what the server takes.
+    pub(super) fn push_commands(&mut self) -> Result<bool, End> {
+        let Some(conn) = &mut self.conn else {
+            return Ok(false);
+        };
+        if self.outbox.is_empty() {
+            return Ok(false);
+        }
+        let rides = self
+            .owed
+            .range_mut(self.gone..)
+            .filter(|owed| owed.what.is_the_servers())
+            .map(|owed| &mut owed.ride);
+        match conn.send_row(rides, &mut self.outbox) {
+            Sent::All | Sent::Part => {
+                self.pushed = Instant::now();
+                self.note_gone();
+                Ok(true)
+            }
+            Sent::Blocked => Ok(false),
+            Sent::Cut(cut) => {
+                self.cut_next(cut);
+                Ok(true)
+            }
+            Sent::Broken(error) => {
+                tracing::debug!(%error, "the backend takes no more");
+                // Perhaps it has answered first: reading comes to its end.
+                self.outbox.clear();
+                Ok(true)
+            }
+        }
+    }
+
+    /// Notes which commands have gone whole.
+    fn note_gone(&mut self) {
+        let sent = self.conn.as_ref().map_or(0, |conn| conn.sent());
+        let now = Instant::now();
+        while let Some(owed) = self.owed.get_mut(self.gone) {
+            if owed.what.is_the_servers() {
+                if owed.ride.ends > sent {
+                    return;
+                }
+                owed.sent = Some(now);
+                if self
+                    .owed
+                    .iter()
+                    .take(self.gone)
+                    .all(|owed| !owed.what.is_the_servers())
+                {
+                    self.heard = now;
+                }
+            }
+            self.gone += 1;
+        }
+    }
+
+    /// Puts a command behind those that are on their way.
+    pub(super) fn send(
+        &mut self,
+        what: What,
+        flight: Flight<'k>,
+        bytes: impl FnOnce(&mut Vec<u8>),
+    ) -> &mut Owed<'k> {
+        let begins = self.conn.as_ref().map_or(0, |conn| conn.sent()) + self.outbox.len() as u64;
+        if self.outbox.is_empty() {
+            self.pushed = Instant::now();
+        }
+        bytes(self.outbox.tail());
+        let ends = self.conn.as_ref().map_or(0, |conn| conn.sent()) + self.outbox.len() as u64;
+        if self.place.is_none() {
+            self.place = flight.enroll();
+        }
+        let mut owed = Owed::own(Vec::new(), false);
+        owed.queued = self.state.queued.is_some() && matches!(what, What::Reply);
+        owed.what = what;
+        owed.ride.flight = flight;
+        (owed.ride.begins, owed.ride.ends) = (begins, ends);
+        self.owed.push_back(owed);
+        self.owed.back_mut().expect("pushed above")
+    }
+
+    /// Something of the gate's own.
+    pub(super) fn send_own(&mut self, what: What, words: &[&[u8]]) {
+        self.send(what, Flight::unfenced(), |out| {
+            write_command(out, words.iter().copied())
+        });
+    }
+
+    /// Gives up the command that the gate sends: a read or a write of a large value is being streamed.
+    pub(super) fn cut_if_stale(&mut self) {
+        if let Some(owed) = self.owed.back()
+            && owed.ride.ends == u64::MAX
+            && !owed.ride.flight.is_current()
+            && owed.ride.flight.is_fenced_write()
+        {
+            let cut = owed.ride.flight.cut();
+            self.cut_next(cut);
+        }
+    }
+
+    /// The first command that has not gone whole may not go.
+    pub(super) fn cut_next(&mut self, cut: Cut) {
+        let Some(index) = (self.gone..self.owed.len()).find(|index| self.owed[*index].what.is_the_servers())
+        else {
+            return;
+        };
+        let refusal = self.cut_refusal(cut, &self.owed[index].names);
+        let bytes = self.written(&refusal);
+        let sent = self.conn.as_ref().map_or(0, |conn| conn.sent());
+        let owed = &mut self.owed[index];
+        // Dropped, it is over: it has not committed.
+        owed.ride.flight = Flight::unfenced();
+        let (begins, ends) = (owed.ride.begins, owed.ride.ends);
+        if begins < sent {
+            // A part is at the server, and nothing else can follow it there.
+            owed.what = What::Own(bytes);
+            self.owed.truncate(index + 1);
+            self.outbox.clear();
+            self.ending = Some(Ending::Cut);
+            return self.settle_own();
+        }
+        if matches!(owed.what, What::Exec) {
+            self.discard_instead(index, bytes);
+            return self.settle_own();
+        }
+        owed.what = What::Own(bytes);
+        if ends == u64::MAX {
+            self.outbox.clear();
+            if self.course == Course::Streaming {
+                self.course = Course::Skipping;
+            }
+        } else {
+            let len = ends - begins;
+            self.outbox
+                .consume(usize::try_from(len).unwrap_or(usize::MAX).min(self.outbox.len()));
+            for later in self
+                .owed
+                .range_mut(index + 1..)
+                .filter(|owed| owed.what.is_the_servers())
+            {
+                later.ride.begins -= len;
+                if later.ride.ends != u64::MAX {
+                    later.ride.ends -= len;
+                }
+            }
+        }
+        self.settle_own();
+    }
+
+    /// The queue at the server is thrown away. Nothing stands behind an EXEC.
+    fn discard_instead(&mut self, index: usize, refusal: Vec<u8>) {
+        self.outbox.clear();
+        self.owed.truncate(index);
+        self.state.queued = None;
+        self.send_own(What::Swallowed, &[b"DISCARD"]);
+        self.owed.push_back(Owed::own(refusal, self.state.mute));
+    }
+
+    fn cut_refusal(&self, cut: Cut, names: &[Named]) -> Refusal {
+        let (mut refusal, index) = match cut {
+            Cut::Stale { index, highest } => {
+                let mut refusal = Refusal::new(Reason::StaleToken, "");
+                refusal.highest = self.show_highest(names.get(index), highest);
+                (refusal, index)
+            }
+            Cut::Fenced { index } => {
+                let detail = "the resource is fenced by now, and the connection presents no token";
+                (Refusal::new(Reason::MissingToken, detail), index)
+            }
+            Cut::Reset => (
+                Refusal::new(Reason::Draining, "an operator resets the mark of this resource"),
+                0,
+            ),
+            Cut::NotOwner => (super::admit::not_owner(), 0),
+        };
+        self.name(&mut refusal, names.get(index));
+        refusal
+    }
+
+    /// Why a command that was woken got no result.
+    pub(super) fn woken_refusal(&self, owed: &Owed<'k>) -> Refusal {
+        if owed.ride.flight.is_current() {
+            return Refusal::new(Reason::Draining, "the gate is being stopped");
+        }
+        self.cut_refusal(owed.ride.flight.cut(), &owed.names)
+    }
+}

@@ -1,0 +1,99 @@
+//! The commands that the gate itself has to understand, by the names that they have in every server: those that change
+//! what the connection is, or what its replies look like.
+
+use smallvec::SmallVec;
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special<'w> {
+    /// The gate's own: here is a token.
+    Fence(Option<&'w [u8]>),
+    Multi,
+    Exec,
+    Discard,
+    Reset,
+    Quit,
+    Monitor,
+    /// `CLIENT SETNAME`.
+    Name(&'w [u8]),
+    /// `HELLO`, with the user and the name that it sets.
+    Hello {
+        user: Option<&'w [u8]>,
+        name: Option<&'w [u8]>,
+    },
+    /// `AUTH`, with the user.
+    Auth(&'w [u8]),
+    /// `CLIENT REPLY`.
+    Reply(&'w [u8]),
+    /// Asks or changes something of the connection alone, and touches no data.
+    Harmless,
+    /// `SUBSCRIBE` and its kin.
+    Subscriptions,
+    /// What replicas say.
+    Replication,
+}
+
+/// What a command is, where the gate has to understand it.
+pub fn special<'w>(words: &[&'w [u8]]) -> Option<Special<'w>> {
+    let first = lower(words.first()?);
+    let word = |index: usize| words.get(index).copied();
+    match &first[..] {
+        b"fence" => Some(Special::Fence(word(1).filter(|_| words.len() == 2))),
+        b"multi" => Some(Special::Multi),
+        b"exec" => Some(Special::Exec),
+        b"discard" => Some(Special::Discard),
+        b"reset" => Some(Special::Reset),
+        b"quit" => Some(Special::Quit),
+        b"monitor" => Some(Special::Monitor),
+        b"hello" => Some(hello(words)),
+        b"auth" => match words {
+            [_, user, _] => Some(Special::Auth(user)),
+            _ => Some(Special::Auth(b"default")),
+        },
+        b"client" => match (&lower(word(1).unwrap_or_default())[..], words) {
+            (b"setname", [_, _, name]) => Some(Special::Name(name)),
+            (b"reply", [_, _, how]) => Some(Special::Reply(how)),
+            _ => Some(Special::Harmless),
+        },
+        b"command" | b"select" | b"ping" | b"echo" => Some(Special::Harmless),
+        b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe" | b"sunsubscribe" => {
+            Some(Special::Subscriptions)
+        }
+        b"psync" | b"sync" | b"replconf" => Some(Special::Replication),
+        _ => None,
+    }
+}
+
+/// A word in lower case; of one that is longer than any name that is looked for, a part.
+pub fn lower(word: &[u8]) -> SmallVec<[u8; 32]> {
+    let mut lower: SmallVec<[u8; 32]> = SmallVec::from_slice(&word[..word.len().min(64)]);
+    lower.make_ascii_lowercase();
+    lower
+}
+
+fn hello<'w>(words: &[&'w [u8]]) -> Special<'w> {
+    let (mut user, mut name) = (None, None);
+    let mut rest = words.get(2..).unwrap_or_default();
+    loop {
+        rest = match rest {
+            [option, one, _, tail @ ..] if option.eq_ignore_ascii_case(b"auth") => {
+                user = Some(*one);
+                tail
+            }
+            [option, one, tail @ ..] if option.eq_ignore_ascii_case(b"setname") => {
+                name = Some(*one);
+                tail
+            }
+            _ => return Special::Hello { user, name },
+        };
+    }
+}
+
+/// Whether a command that may wait for others does so here.
+pub fn waits(name: &str, blocking: bool, words: &[&[u8]]) -> bool {
+    match name {
+        "wait" | "waitaof" => true,
+        "xread" | "xreadgroup" => words.iter().any(|word| word.eq_ignore_ascii_case(b"block")),
+        _ => blocking,
+    }
+}

@@ -1,0 +1,267 @@
+//! Patterns of keys, `orders:{id}*`, and the names that they give resources.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::rules::fold::fold;
+use crate::rules::{Shape, ShapePart};
+
+/// A pattern of keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyPattern {
+    text: Box<str>,
+    parts: Box<[Part]>,
+    /// It ends with `*`.
+    open: bool,
+    captures: Box<[Box<str>]>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(Box<[u8]>),
+    /// Everything up to the next colon: one byte or more.
+    Capture,
+}
+
+/// Where the captures stand in a key.
+pub(super) type Captured = SmallVec<[Range<usize>; 4]>;
+
+const TEXT_BYTES_MAX: usize = 512;
+
+impl KeyPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn parse(text: &str) -> Result<KeyPattern, String> {
+        if text.is_empty() || text.len() > TEXT_BYTES_MAX {
+            return Err(format!(
+                "{text:?} is no pattern of keys: it needs 1 to {TEXT_BYTES_MAX} bytes, as in \"orders:{{id}}*\""
+            ));
+        }
+        let (mut parts, mut captures, mut literal) = (Vec::new(), Vec::<Box<str>>::new(), Vec::new());
+        let mut rest = text;
+        let mut open = false;
+        while let Some(c) = rest.chars().next() {
+            rest = match c {
+                '*' if rest.len() == 1 => {
+                    open = true;
+                    ""
+                }
+                '*' => {
+                    return Err(format!(
+                        "{text:?}: * takes the rest, so that it can only stand at the end"
+                    ));
+                }
+                // Doubled, it is a brace of the key's own.
+                '{' | '}' if rest[1..].starts_with(c) => {
+                    literal.push(c as u8);
+                    &rest[2..]
+                }
+                '}' => {
+                    return Err(format!(
+                        "{text:?} closes a brace that it did not open; a brace of the key's own is doubled"
+                    ));
+                }
+                '{' => {
+                    let (name, tail) = capture(text, &rest[1..])?;
+                    if captures.iter().any(|known| **known == *name) {
+                        return Err(format!("{text:?} has {{{name}}} twice"));
+                    }
+                    if !literal.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut literal).into()));
+                    }
+                    parts.push(Part::Capture);
+                    captures.push(name.into());
+                    tail
+                }
+                c => {
+                    literal.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                    &rest[c.len_utf8()..]
+                }
+            };
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal.into()));
+        }
+        Ok(KeyPattern {
+            text: text.into(),
+            parts: parts.into(),
+            open,
+            captures: captures.into(),
+        })
+    }
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it takes this key, and what it captures of it.
+    pub(super) fn take(&self, key: &[u8], captured: &mut Captured) -> bool {
+        captured.clear();
+        let mut at = 0;
+        for part in &self.parts {
+            match part {
+                Part::Text(text) if key[at..].starts_with(text) => at += text.len(),
+                Part::Text(_) => return false,
+                Part::Capture => {
+                    let end = memchr::memchr(b':', &key[at..]).map_or(key.len(), |found| at + found);
+                    if end == at {
+                        return false;
+                    }
+                    captured.push(at..end);
+                    at = end;
+                }
+            }
+        }
+        self.open || at == key.len()
+    }
+
+    /// Whether every key that `later` takes is taken by this one too, as far as that is plain to see.
+    #[must_use]
+    pub fn covers(&self, later: &KeyPattern) -> bool {
+        let same = self.parts == later.parts && (self.open || !later.open);
+        same || self.open && self.parts.is_empty()
+    }
+}
+
+/// The name of a capture, and what follows its brace: nothing but a colon can end what it takes.
+fn capture<'t>(text: &str, inside: &'t str) -> Result<(&'t str, &'t str), String> {
+    let end = inside
+        .find('}')
+        .ok_or_else(|| format!("{text:?} opens a brace and does not close it"))?;
+    let (name, tail) = (&inside[..end], &inside[end + 1..]);
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    if name.is_empty() || !name.bytes().all(plain) {
+        return Err(format!(
+            "{name:?} is no name for a part of a key; use letters, digits and _"
+        ));
+    }
+    if !(tail.is_empty() || tail.starts_with([':', '*'])) {
+        return Err(format!(
+            "{text:?}: {{{name}}} takes everything up to the next colon, so that only a colon, * or the end can follow it"
+        ));
+    }
+    Ok((name, tail))
+}
+
+/// How a rule names its resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyTemplate {
+    text: Box<str>,
+    parts: Box<[NamePart]>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum NamePart {
+    Text(Box<str>),
+    Capture(usize),
+}
+
+impl KeyTemplate {
+    /// Reads a template for the captures of `pattern`; without a pattern the name is fixed.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn parse(text: &str, pattern: Option<&KeyPattern>) -> Result<KeyTemplate, String> {
+        if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+            return Err(format!(
+                "{text:?} is no name for a resource: it needs 1 to {TEXT_BYTES_MAX} bytes without control characters, as in \"orders/{{id}}\""
+            ));
+        }
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let Some(inside) = rest.strip_prefix('{') else {
+                let end = rest.find('{').unwrap_or(rest.len());
+                if rest[..end].contains('}') {
+                    return Err(format!("{text:?} closes a brace that it did not open"));
+                }
+                parts.push(NamePart::Text(rest[..end].into()));
+                rest = &rest[end..];
+                continue;
+            };
+            let end = inside
+                .find('}')
+                .ok_or_else(|| format!("{text:?} opens a brace and does not close it"))?;
+            if matches!(parts.last(), Some(NamePart::Capture(_))) {
+                return Err(format!(
+                    "two parts of {text:?} stand side by side, so that different resources could get one name: put a slash between them"
+                ));
+            }
+            parts.push(NamePart::Capture(index_of(&inside[..end], pattern)?));
+            rest = &inside[end + 1..];
+        }
+        Ok(KeyTemplate {
+            text: text.into(),
+            parts: parts.into(),
+        })
+    }
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The names that it can give.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        let parts = self.parts.iter().map(|part| match part {
+            NamePart::Text(text) => ShapePart::Text(text.clone()),
+            // Anything but a colon, slashes too.
+            NamePart::Capture(_) => ShapePart::Any,
+        });
+        Shape::new(&self.text, parts)
+    }
+
+    /// Appends the name to `into`. Bytes of a key that are no UTF-8 are written as `\xNN`: two keys may so get one
+    /// name, never one key two.
+    pub(super) fn fill(&self, key: &[u8], captured: &Captured, fold_case: bool, into: &mut String) {
+        let start = into.len();
+        for part in &self.parts {
+            match part {
+                NamePart::Text(text) => into.push_str(text),
+                NamePart::Capture(index) => {
+                    let place = captured.get(*index).cloned().unwrap_or_default();
+                    push_readable(&key[place], into);
+                }
+            }
+        }
+        if fold_case {
+            fold(into, start);
+        }
+    }
+}
+
+fn push_readable(bytes: &[u8], into: &mut String) {
+    for chunk in bytes.utf8_chunks() {
+        into.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            into.extend(std::ascii::escape_default(*byte).map(char::from));
+        }
+    }
+}
+
+fn index_of(name: &str, pattern: Option<&KeyPattern>) -> Result<usize, String> {
+    let Some(pattern) = pattern else {
+        return Err(format!(
+            "{{{name}}} has nothing to come from: the rule has no match.keys"
+        ));
+    };
+    let found = pattern.captures.iter().position(|capture| **capture == *name);
+    found.ok_or_else(|| {
+        let known: Vec<String> = pattern.captures.iter().map(|c| format!("{{{c}}}")).collect();
+        let known = match known.is_empty() {
+            true => "no captures".into(),
+            false => known.join(", "),
+        };
+        format!(
+            "{{{name}}} is not in the rule's keys: {:?} has {known}",
+            pattern.text
+        )
+    })
+}

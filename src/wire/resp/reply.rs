@@ -1,0 +1,220 @@
+//! Where each reply of the server ends, without keeping it.
+//!
+//! Of a reply only its first bytes are kept, which tell what it is: an error, a push, a message to a subscriber.
+
+use super::{NUMBER_BYTES_MAX, ProtocolError, number};
+
+/// Follows the replies of one connection.
+#[derive(Debug, Default)]
+pub struct Replies {
+    /// How many elements are to come at each depth. Empty between two replies.
+    open: Vec<u64>,
+    state: State,
+    /// The first bytes of the present line, without its type.
+    line: Vec<u8>,
+    /// Whether the last byte of the present line was a CR.
+    cr: bool,
+    frame: Frame,
+    /// At which depths an attribute stands: what it belongs to follows it.
+    attributes: Vec<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum State {
+    /// Before a value.
+    #[default]
+    Type,
+    /// In the line of a value of this type.
+    Line(u8),
+    /// So many bytes of a text are to come, with its line end.
+    Text(u64),
+}
+
+/// What is known of a reply.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Frame {
+    /// Its first bytes, those of its attribute not counted.
+    head: Vec<u8>,
+    /// The last integer in it.
+    integer: Option<i64>,
+}
+
+const HEAD_BYTES_MAX: usize = 64;
+/// Deeper than any reply of Redis, and any script's.
+const DEPTH_MAX: usize = 1024;
+
+impl Replies {
+    /// Reads on to the end of the present reply. Gives how many of the bytes it took, and whether they end it: then
+    /// [`Replies::frame`] tells what it was.
+    ///
+    /// # Errors
+    /// [`ProtocolError`]: what follows can't be read.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(usize, bool), ProtocolError> {
+        if self.open.is_empty() && self.state == State::Type {
+            self.frame.head.clear();
+            self.frame.integer = None;
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let there = &bytes[at..];
+            let (taken, ended) = match self.state {
+                State::Type => {
+                    self.line.clear();
+                    self.cr = false;
+                    self.state = State::Line(there[0]);
+                    (1, false)
+                }
+                State::Line(kind) => self.read_line(kind, there)?,
+                State::Text(left) => {
+                    let taken = there.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let left = left - taken as u64;
+                    self.state = if left == 0 { State::Type } else { State::Text(left) };
+                    (taken, left == 0)
+                }
+            };
+            self.note(&there[..taken]);
+            at += taken;
+            if ended && self.close()? {
+                return Ok((at, true));
+            }
+        }
+        Ok((at, false))
+    }
+
+    /// What the reply was that has ended last.
+    #[must_use]
+    pub fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    /// Whether nothing of a next reply has come.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.open.is_empty() && self.state == State::Type && self.attributes.is_empty()
+    }
+
+    /// Keeps the first bytes.
+    fn note(&mut self, bytes: &[u8]) {
+        let room = HEAD_BYTES_MAX - self.frame.head.len();
+        self.frame.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    /// Reads on in a line; gives how many bytes it took and whether they end a value.
+    fn read_line(&mut self, kind: u8, bytes: &[u8]) -> Result<(usize, bool), ProtocolError> {
+        let end = memchr::memchr(b'\n', bytes);
+        let taken = end.map_or(bytes.len(), |end| end + 1);
+        let text = &bytes[..end.unwrap_or(taken)];
+        let room = NUMBER_BYTES_MAX + 2 - self.line.len().min(NUMBER_BYTES_MAX + 2);
+        self.line.extend_from_slice(&text[..text.len().min(room)]);
+        if let Some(last) = text.last() {
+            self.cr = *last == b'\r';
+        }
+        if end.is_none() {
+            return Ok((taken, false));
+        }
+        if !self.cr {
+            return Err(ProtocolError::LineEnd);
+        }
+        if matches!(kind, b'+' | b'-' | b'_' | b',' | b'#' | b'(') {
+            self.state = State::Type;
+            return Ok((taken, true));
+        }
+        let line = &self.line[..self.line.len() - 1];
+        let value = number(line).ok_or(ProtocolError::Reply)?;
+        self.state = State::Type;
+        let ended = match (kind, value) {
+            (b':', value) => {
+                self.frame.integer = Some(value);
+                true
+            }
+            (b'$' | b'*', -1) => true,
+            (b'$' | b'=' | b'!', 0..) => {
+                self.state = State::Text(value as u64 + 2);
+                false
+            }
+            (b'*' | b'~' | b'>', 0..) => self.enter(value as u64)?,
+            (b'%', 0..) => self.enter(value as u64 * 2)?,
+            (b'|', 0..) => {
+                self.attributes.push(self.open.len());
+                self.enter(value as u64 * 2)?
+            }
+            _ => return Err(ProtocolError::Reply),
+        };
+        Ok((taken, ended))
+    }
+
+    /// Goes into a value of so many elements; true where it has none.
+    fn enter(&mut self, elements: u64) -> Result<bool, ProtocolError> {
+        if elements == 0 {
+            return Ok(true);
+        }
+        if self.open.len() == DEPTH_MAX {
+            return Err(ProtocolError::Reply);
+        }
+        self.open.push(elements);
+        Ok(false)
+    }
+
+    /// A value has ended, and perhaps those that it is in. True where that is the reply.
+    fn close(&mut self) -> Result<bool, ProtocolError> {
+        loop {
+            if self.attributes.last() == Some(&self.open.len()) {
+                // It is no element: what it belongs to comes next.
+                self.attributes.pop();
+                if self.open.is_empty() {
+                    self.frame = Frame::default();
+                }
+                return Ok(false);
+            }
+            match self.open.last_mut() {
+                None => return Ok(true),
+                Some(1) => self.open.pop(),
+                Some(left) => {
+                    *left -= 1;
+                    return Ok(false);
+                }
+            };
+        }
+    }
+}
+
+impl Frame {
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> u8 {
+        self.head.first().copied().unwrap_or_default()
+    }
+
+    /// Whether it is an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        matches!(self.kind(), b'-' | b'!')
+    }
+
+    /// Whether the server sends it unasked.
+    #[must_use]
+    pub fn is_push(&self) -> bool {
+        self.kind() == b'>'
+    }
+
+    /// Whether it starts so.
+    #[must_use]
+    pub fn starts_with(&self, bytes: &[u8]) -> bool {
+        self.head.starts_with(bytes)
+    }
+
+    /// The last integer in it: of a subscription's confirmation, how many there are.
+    #[must_use]
+    pub fn integer(&self) -> Option<i64> {
+        self.integer
+    }
+
+    /// The first element of an array or a push, where it is a short text.
+    #[must_use]
+    pub fn word(&self) -> Option<&[u8]> {
+        let mut lines = self.head.split(|byte| *byte == b'\n');
+        let (array, text, word) = (lines.next()?, lines.next()?, lines.next()?);
+        let is_text = matches!(array.first(), Some(b'*' | b'>')) && text.starts_with(b"$");
+        is_text.then(|| word.strip_suffix(b"\r"))?
+    }
+}
