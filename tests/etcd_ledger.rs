@@ -398,26 +398,3 @@ fn settings_that_can_not_be_used_are_refused_by_name() {
     assert!(refused(bad).contains("too short"));
     assert_eq!(shown(None), "the end of all");
 }
-
-/// Prints how many raises a second become durable, together and one after the other: `cargo test --test etcd_ledger
-/// -- --ignored --nocapture throughput`.
-#[test]
-#[ignore = "measures; asserts nothing"]
-fn throughput_of_raises() {
-    let etcd = Etcd::one();
-    let mut long = settings(etcd.endpoints());
-    long.owner_ttl = Duration::from_secs(60);
-    let (instance, owner) = Instance::owning(long);
-    let (alone, together) = (2_000, 50_000);
-    let started = std::time::Instant::now();
-    for n in 0..alone {
-        owner.make(raise(&format!("one/{n}"), 1)).unwrap();
-    }
-    let one_by_one = f64::from(alone) / started.elapsed().as_secs_f64();
-    let before = instance.commits.load(Ordering::SeqCst);
-    let started = std::time::Instant::now();
-    owner.insist_on_all((0..together).map(|n| raise(&format!("all/{n}"), 1)));
-    let at_once = f64::from(together) / started.elapsed().as_secs_f64();
-    let commits = instance.commits.load(Ordering::SeqCst) - before;
-    println!("one by one {one_by_one:.0}/s, at once {at_once:.0}/s in {commits} transactions");
-}
