@@ -13,6 +13,8 @@ use super::slow::{self, SleeperId, Sleeps, Slow};
 use super::{Chores, Keeper};
 use crate::base::{Token, TokenFormat};
 use crate::fence::{self, Arrival, Claim, Door, Effects, Party, Step};
+use crate::observe::Decision;
+use crate::rules::Missing;
 
 /// What a request presents for one resource.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,36 @@ pub struct Ask<'a> {
     pub format: TokenFormat,
     /// By how much the token may raise the fence at most, where that is bounded.
     pub max_step: Option<u64>,
+}
+
+impl<'a> Ask<'a> {
+    /// For the resource `name`, whose tokens are written in `format`, of a rule that treats a lack of one as `missing`
+    /// says.
+    #[must_use]
+    pub fn new(
+        name: &'a str,
+        token: Option<Token>,
+        missing: Missing,
+        format: TokenFormat,
+        max_step: Option<u64>,
+    ) -> Ask<'a> {
+        let until_fenced = missing == Missing::PassUntilFenced;
+        Ask {
+            name,
+            claim: token.map_or(Claim::Without { until_fenced }, Claim::Token),
+            format,
+            max_step,
+        }
+    }
+
+    /// As what a request with these asks counts that is let through and has raised nothing.
+    #[must_use]
+    pub fn let_through(asks: &[Ask<'_>]) -> Decision {
+        match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
+            true => Decision::Admitted,
+            false => Decision::Passed,
+        }
+    }
 }
 
 /// Why a request was not admitted. `index` says which of its asks.

@@ -14,11 +14,10 @@ use super::session::{Ended, Session};
 use super::{Core, Gate, Refusal};
 use crate::base::{Buf, Reason, Token};
 use crate::config::ProxyProtocol;
-use crate::fence::Claim;
 use crate::keeper::{Ask, Cut, Flight, Keeper, Lost, Refused, Sighting};
 use crate::net::{Alarm, Stream};
 use crate::observe::Decision;
-use crate::rules::{Missing, Mode, Scratch, Sender, Unfit};
+use crate::rules::{Mode, Scratch, Sender, Unfit};
 use crate::upstream::{Conn, NoConn};
 use crate::wire::proxy;
 
@@ -96,21 +95,20 @@ impl<'a> Entry<'a> {
             return Ok(Flight::unfenced());
         }
         let (gate, rule) = (self.gate, &self.gate.listener.rule);
-        let until_fenced = rule.missing == Missing::PassUntilFenced;
         let asks: SmallVec<[Ask<'_>; 2]> = self
             .scratch
             .claims()
-            .map(|claim| Ask {
-                name: claim.resource,
-                claim: claim.token.map_or(Claim::Without { until_fenced }, Claim::Token),
-                format: claim.format,
-                max_step: claim.max_step,
+            .map(|claim| {
+                Ask::new(
+                    claim.resource,
+                    claim.token,
+                    rule.missing,
+                    claim.format,
+                    claim.max_step,
+                )
             })
             .collect();
-        let admitted = match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
-            true => Decision::Admitted,
-            false => Decision::Passed,
-        };
+        let admitted = Ask::let_through(&asks);
         if rule.mode == Mode::Observe {
             self.note_sighting(keeper.observe(&asks));
             return Ok(Flight::unfenced());

@@ -24,11 +24,10 @@ use super::request::{Facts, Upload};
 use super::{Core, Gate};
 use crate::base::{Buf, ClientCert, Idle, Reason};
 use crate::config::HttpListener;
-use crate::fence::Claim;
 use crate::keeper::{Ask, Flight, Keeper};
 use crate::net::{Alarm, Stream, linger};
 use crate::observe::Decision;
-use crate::rules::{self, Judgement, Missing, Mode, Rule, Scratch};
+use crate::rules::{self, Judgement, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn};
 use crate::wire::http1::{Forwarded, Framing, HeaderStorage, Upgrade, parse_request, write_request_head};
 
@@ -396,21 +395,20 @@ impl<'a> Client<'a> {
                 return Ok(Flight::unfenced());
             }
         };
-        let until_fenced = rule.missing == Missing::PassUntilFenced;
         let asks: SmallVec<[Ask<'_>; 2]> = self
             .scratch
             .claims()
-            .map(|claim| Ask {
-                name: claim.resource,
-                claim: claim.token.map_or(Claim::Without { until_fenced }, Claim::Token),
-                format: claim.format,
-                max_step: claim.max_step,
+            .map(|claim| {
+                Ask::new(
+                    claim.resource,
+                    claim.token,
+                    rule.missing,
+                    claim.format,
+                    claim.max_step,
+                )
             })
             .collect();
-        let admitted = match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
-            true => Decision::Admitted,
-            false => Decision::Passed,
-        };
+        let admitted = Ask::let_through(&asks);
         if rule.mode == Mode::Observe {
             self.note_sighting(keeper.observe(&asks), rule);
             return Ok(Flight::unfenced());

@@ -9,13 +9,12 @@ use smallvec::SmallVec;
 
 use super::owed::{Named, Names};
 use super::{End, Session};
-use crate::base::{Reason, Token, TokenFormat};
-use crate::fence::Claim;
+use crate::base::Reason;
 use crate::keeper::{Ask, Flight, Keeper, Refused, Sighting};
 use crate::observe::Decision;
 use crate::redis::answer::Refusal;
+use crate::rules::Mode;
 use crate::rules::redis::RedisRules;
-use crate::rules::{Missing, Mode};
 
 /// What a transaction has gathered.
 #[derive(Debug, Default)]
@@ -96,10 +95,7 @@ impl<'k> Session<'_, 'k> {
         let decisions = gate.decisions(names.first().map(|named| named.rule));
         let keeper: &'k std::sync::Arc<Keeper> = self.keeper;
         let asks = asks(&names, rules);
-        let admitted = match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
-            true => Decision::Admitted,
-            false => Decision::Passed,
-        };
+        let admitted = Ask::let_through(&asks);
         let settle_after = gate.listener.upstream.settle_after;
         if let Some(flight) = keeper.quick(&asks, write) {
             decisions.count(admitted);
@@ -203,11 +199,12 @@ impl<'k> Session<'_, 'k> {
         for claim in observed {
             let rule = &rules[claim.rule];
             let fence = &rule.fences[claim.fence];
-            let asks = [ask(
+            let asks = [Ask::new(
                 claim.resource,
                 claim.token,
                 rule.missing,
-                (fence.format, fence.max_step),
+                fence.format,
+                fence.max_step,
             )];
             let decisions = gate.decisions(Some(claim.rule));
             let (decision, highest) = match self.keeper.observe(&asks) {
@@ -270,29 +267,15 @@ fn asks<'n>(names: &'n [Named], rules: &RedisRules) -> SmallVec<[Ask<'n>; 2]> {
     let ask = |named: &'n Named| {
         let rule = &rules.rules[named.rule];
         let fence = &rule.fences[named.fence];
-        ask(
+        Ask::new(
             &named.resource,
             named.token,
             rule.missing,
-            (fence.format, fence.max_step),
+            fence.format,
+            fence.max_step,
         )
     };
     names.iter().map(ask).collect()
-}
-
-fn ask(
-    name: &str,
-    token: Option<Token>,
-    missing: Missing,
-    (format, max_step): (TokenFormat, Option<u64>),
-) -> Ask<'_> {
-    let until_fenced = missing == Missing::PassUntilFenced;
-    Ask {
-        name,
-        claim: token.map_or(Claim::Without { until_fenced }, Claim::Token),
-        format,
-        max_step,
-    }
 }
 
 /// Two tokens for one resource in one transaction: the older one's holder has lost it by the newer one's word.
