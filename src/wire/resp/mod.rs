@@ -55,7 +55,7 @@ const NUMBER_BYTES_MAX: usize = 32;
 /// The line at the start of `bytes`, without its type byte, and the place behind it; `None` where its end has not
 /// come.
 fn number_line(bytes: &[u8], wrong: ProtocolError) -> Result<Option<(&[u8], usize)>, ProtocolError> {
-    let looked_at = &bytes[..bytes.len().min(NUMBER_BYTES_MAX + 2)];
+    let looked_at = &bytes[..bytes.len().min(NUMBER_BYTES_MAX + 1)];
     match memchr::memchr(b'\r', looked_at) {
         None if looked_at.len() > NUMBER_BYTES_MAX => Err(wrong),
         None => Ok(None),
