@@ -200,3 +200,166 @@ fn a_server_with_tls_is_reached_by_clients_that_know_nothing_of_it() {
         &["-FENCED upstream unreachable"],
     );
 }
+
+#[test]
+fn what_a_transaction_holds_beside_writes_is_the_servers_to_answer() {
+    let (server, gate) = start();
+    let mut client = Client::holder(&gate, 3);
+    client.send_all(&[
+        "MULTI",
+        "SET orders:1 a",
+        "PING",
+        "GET free:1",
+        "MULTI",
+        "ECHO x",
+        "EXEC",
+    ]);
+    let replies = client.replies(7);
+    assert_eq!(replies[..4], ["+OK", "+QUEUED", "+QUEUED", "+QUEUED"]);
+    says(&replies[4], &["-ERR MULTI calls can not be nested"]);
+    assert_eq!(replies[5..], ["+QUEUED", "[+OK +PONG nil x]"]);
+    client.send_all(&[
+        "WATCH orders:1",
+        "MULTI",
+        "WATCH orders:2",
+        "SET orders:1 b",
+        "DISCARD",
+    ]);
+    let replies = client.replies(5);
+    says(&replies[2], &["-ERR WATCH inside MULTI is not allowed"]);
+    assert_eq!(replies[4], "+OK");
+    // Turned stale between its parts, none of it happens, whatever else it holds.
+    client.send_all(&["MULTI", "SET orders:1 c", "PING"]);
+    assert_eq!(client.replies(3), ["+OK", "+QUEUED", "+QUEUED"]);
+    let mut new = Client::holder(&gate, 4);
+    assert_eq!(new.ask("SET orders:1 new"), "+OK");
+    says(&client.ask("SET orders:1 d"), &["-FENCED stale token 3 < 4"]);
+    says(&client.ask("EXEC"), &["-EXECABORT"]);
+    assert_eq!(client.ask("PING"), "+PONG");
+    assert_eq!(server.client().ask("GET orders:1"), "new");
+}
+
+#[test]
+fn a_hello_is_the_servers_to_answer_and_its_user_and_name_are_heard() {
+    let server = Server::with(&["requirepass sesame", "user worker on >secret ~* &* +@all"]);
+    let password = server.folder.path().join("password");
+    std::fs::write(&password, "sesame\n").unwrap();
+    let rules = RULES.replace(
+        "{ connection: true }, drain_timeout",
+        "{ connection: true, pattern: 'holder-(\\d+)' }, drain_timeout",
+    );
+    let gate = setup(&rules)
+        .upstream(&format!("password_file: \"{}\"", password.display()))
+        .start(server.port);
+    let mut client = Client::of(gate.port);
+    let direct = |command: &str| server.client().ask(command);
+    for command in [
+        "GET free:1",
+        "HELLO 3",
+        "HELLO 4",
+        "HELLO x",
+        "HELLO 3 AUTH worker wrong",
+        "HELLO 3 AUTH worker",
+        "HELLO 2 SETNAME holder-7",
+        "AUTH wrong",
+        "AUTH worker wrong SETNAME",
+    ] {
+        assert_eq!(client.ask(command), direct(command), "{command}");
+    }
+    says(
+        &client.ask("HELLO 3 AUTH worker secret SETNAME holder-8"),
+        &["proto :3"],
+    );
+    assert_eq!(client.ask("SET orders:1 a"), "+OK");
+    assert_eq!(client.ask("GET orders:9"), "nil");
+    says(&client.ask("HELLO 2"), &["[server redis"]);
+    assert_eq!(client.ask("SET orders:1 b"), "+OK", "nothing was said of a name");
+    let mut old = Client::of(gate.port);
+    says(
+        &old.ask("HELLO 3 AUTH worker secret SETNAME holder-7"),
+        &["proto :3"],
+    );
+    says(&old.ask("SET orders:1 late"), &["-FENCED stale token 7 < 8"]);
+}
+
+#[test]
+fn every_type_of_either_version_passes_as_it_is() {
+    let (server, gate) = start_with(setup(RULES).listener("unmatched: { writes: pass }"));
+    for version in ["HELLO 2", "HELLO 3"] {
+        let (mut through, mut direct) = (Client::of(gate.port), server.client());
+        through.ask(version);
+        direct.ask(version);
+        for kind in [
+            "string", "integer", "double", "null", "array", "set", "map", "bignum", "true", "false",
+            "verbatim",
+        ] {
+            let command = format!("DEBUG PROTOCOL {kind}");
+            assert_eq!(through.ask(&command), direct.ask(&command), "{version} {kind}");
+            assert_eq!(through.ask("PING"), "+PONG", "{version} {kind}");
+        }
+    }
+    // What comes beside a reply.
+    for kind in ["attrib", "push"] {
+        let (mut through, mut direct) = (Client::of(gate.port), server.client());
+        let mut whole = [Vec::new(), Vec::new()];
+        for (client, bytes) in [&mut through, &mut direct].into_iter().zip(&mut whole) {
+            client.send_all(&["HELLO 3", &format!("DEBUG PROTOCOL {kind}"), "PING", "QUIT"]);
+            client.read_to_end(bytes);
+        }
+        let after_hello = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            text[text.find("modules").unwrap()..].to_owned()
+        };
+        assert_eq!(after_hello(&whole[0]), after_hello(&whole[1]), "{kind}");
+        assert!(after_hello(&whole[0]).ends_with("+PONG\r\n+OK\r\n"), "{kind}");
+    }
+}
+
+#[test]
+fn scripts_by_their_hash_and_functions_are_fenced_by_the_keys_that_they_declare() {
+    let (server, gate) = start();
+    let mut client = Client::holder(&gate, 3);
+    let sha = client.ask("SCRIPT LOAD return(redis.call('set',KEYS[1],'s'))");
+    assert_eq!(sha.len(), 40);
+    assert_eq!(client.ask(&format!("EVALSHA {sha} 1 orders:1")), "+OK");
+    let library = "#!lua name=tests\nredis.register_function('put', function(keys) return redis.call('set', keys[1], 'f') end)\n\
+                   redis.register_function{function_name='look', callback=function() return 1 end, flags={'no-writes'}}";
+    let load = written(&[b"FUNCTION", b"LOAD", library.as_bytes()]);
+    client.send_bytes(&load);
+    says(&client.reply(), &["-FENCED unmatched write"]);
+    let mut past = server.client();
+    past.send_bytes(&load);
+    assert_eq!(past.reply(), "tests");
+    assert_eq!(client.ask("FCALL put 1 orders:1"), "+OK");
+    assert_eq!(client.ask("FCALL_RO look 0"), ":1");
+    for command in [&format!("EVALSHA {sha} 0")[..], "FCALL look 0"] {
+        says(&client.ask(command), &["-FENCED unmatched write", "rule=scripts"]);
+    }
+    let mut old = Client::holder(&gate, 2);
+    for command in [
+        &format!("EVALSHA {sha} 1 orders:1")[..],
+        "FCALL put 1 orders:1",
+        "FCALL_RO look 1 orders:1",
+    ] {
+        says(&old.ask(command), &["-FENCED stale token 2 < 3"]);
+    }
+    assert_eq!(past.ask("GET orders:1"), "f");
+}
+
+#[test]
+fn a_server_at_a_socket_in_the_file_system_is_fenced_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("redis.sock");
+    let server = Server::with(&[&format!("unixsocket {}", path.display())]);
+    until(|| path.exists());
+    let gate = setup(RULES)
+        .url(&format!("unix:{}", path.display()))
+        .start(server.port);
+    let mut old = Client::holder(&gate, 1);
+    assert_eq!(old.ask("SET orders:1 a"), "+OK");
+    old.send("BLPOP orders:1:queue 0");
+    until(|| server.client().ask("INFO clients").contains("blocked_clients:1"));
+    let mut new = Client::holder(&gate, 2);
+    assert_eq!(new.ask("SET orders:1 b"), "+OK");
+    says(&old.reply(), &["-FENCED stale token 1 < 2"]);
+}

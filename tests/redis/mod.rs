@@ -175,6 +175,11 @@ impl Client {
         (0..count).map(|_| self.reply()).collect()
     }
 
+    /// All that still comes.
+    pub fn read_to_end(&mut self, bytes: &mut Vec<u8>) {
+        self.reader.read_to_end(bytes).unwrap();
+    }
+
     /// The next reply: `+OK`, `-ERR …`, `:1`, a text as it is, `nil`, `[a b]`, `>[a b]`, `{a b}`; `END` for the
     /// connection's end.
     pub fn reply(&mut self) -> String {
