@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use self::admit::Queued;
 use self::owed::{Named, Owed};
+pub use self::words::taken;
 use super::answer::Refusal;
 use super::{Core, Gate, Peer};
 use crate::base::{Buf, Idle, Reason};
