@@ -306,6 +306,17 @@ mod tests {
             "db=7 "
         );
         assert_eq!(ask(&fixed, &[], None), "db=none ");
+        let lines = rule(
+            Missing::Pass,
+            &[fence(TcpResource::Fixed("db".into()), TcpToken::Preface)],
+        );
+        assert_eq!(ask(&lines, &[], Some(("other", Some("7")))), "db=7 ");
+        assert_eq!(ask(&lines, &[], None), "db=none ");
+        assert_eq!(
+            ask(&lines, &[], Some(("7", None))),
+            "malformed-token",
+            "whoever wrote it meant a token"
+        );
     }
 
     #[test]

@@ -103,8 +103,8 @@ struct State {
     /// A transaction is open.
     queued: Option<Queued>,
     resp3: bool,
-    /// The server has done something for the client: it is authenticated, or need not be.
-    welcome: bool,
+    /// Whether the server does anything for the client: it is authenticated, or need not be. `None`: nobody has seen.
+    welcome: Option<bool>,
     /// How many channels and patterns, and how many of shards, are subscribed to.
     subscribed: (i64, i64),
     monitor: bool,
@@ -288,6 +288,17 @@ impl<'a, 'k> Session<'a, 'k> {
 
     /// A refusal as the client reads it; it is counted and logged.
     fn written(&self, refusal: &Refusal) -> Vec<u8> {
+        self.tell(refusal, false);
+        let rule = refusal
+            .rule
+            .map(|index| &*self.gate.listener.rules.rules[index].name);
+        let mut bytes = Vec::new();
+        refusal.write(rule, &mut bytes);
+        bytes
+    }
+
+    /// Counts and logs a refusal, or what would have been one, and tells those who listen.
+    fn tell(&self, refusal: &Refusal, observed: bool) {
         let gate = self.gate;
         if let Some(decision) = Decision::of(refusal.reason) {
             gate.decisions(refusal.rule).count(decision);
@@ -296,13 +307,15 @@ impl<'a, 'k> Session<'a, 'k> {
         tracing::info!(
             listener = &*gate.listener.name,
             client = %self.peer.ip,
+            command = refusal.command.as_deref().unwrap_or_default(),
             reason = refusal.reason.as_str(),
             resource = refusal.resource.as_deref().unwrap_or_default(),
             token = refusal.token.as_deref().unwrap_or_default(),
             highest = refusal.highest.as_deref().unwrap_or_default(),
             rule = rule.unwrap_or_default(),
             detail = refusal.detail,
-            "refused"
+            "{}",
+            if observed { "observed: would be refused" } else { "refused" }
         );
         gate.metrics.events.refusal(events::Refusal {
             listener: &gate.listener.name,
@@ -313,13 +326,10 @@ impl<'a, 'k> Session<'a, 'k> {
             token: refusal.token.as_deref(),
             highest: refusal.highest.as_deref(),
             client: self.peer.ip,
-            observed: false,
-            method: None,
+            observed,
+            method: refusal.command.as_deref(),
             path: None,
         });
-        let mut bytes = Vec::new();
-        refusal.write(rule, &mut bytes);
-        bytes
     }
 
     fn take_mute(&mut self) -> bool {
