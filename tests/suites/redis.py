@@ -18,6 +18,7 @@ import threading
 import time
 import xml.etree.ElementTree
 
+RUNNING = set()
 HERE = pathlib.Path(__file__).resolve().parent
 RUN_SECONDS_MAX = 2400
 START_SECONDS_MAX = 20
@@ -70,8 +71,8 @@ def main():
     parser.add_argument("--gate", required=True, help="the fencegate binary")
     parser.add_argument("--work", required=True, type=pathlib.Path, help="where the sources are and logs go")
     parser.add_argument("suites", nargs="*", default=list(SUITES), metavar="SUITE", help=f"of {', '.join(SUITES)}")
-    # Asked to end, it ends what it has started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for wanted in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(wanted, end_all)
     args = parser.parse_args()
     # Of one spelling: pytest takes fixtures from conftest.py files by their place.
     args.work = args.work.resolve()
@@ -170,19 +171,23 @@ def run(name, way, args, only=None, label=None):
         server = free_port()
         flags = ["--bind", "127.0.0.1", "--save", "", "--dir", folder]
         flags += ["--enable-debug-command", "yes", "--enable-module-command", "yes"]
-        processes.enter_context(process(folder, "server", ["redis-server", "--port", str(server), *flags]))
+        command = ["redis-server", "--port", str(server), *flags]
+        others = [processes.enter_context(process(folder, folder / "server.log", command))]
         port = server
         if way != "direct":
             port = free_port()
             config = GATE.format(admin=free_port(), gate=port, server=server)
             (folder / "gate.yaml").write_text(config)
-            processes.enter_context(process(folder, "gate", [args.gate, "serve", "-c", folder / "gate.yaml"]))
+            gate = [args.gate, "serve", "-c", folder / "gate.yaml"]
+            others.append(processes.enter_context(process(folder, folder / "gate.log", gate)))
         wait_for(port)
         started = time.monotonic()
         found = SUITES[name][0](folder, port, way, args, only)
         print(f"{name} {label or way}: {time.monotonic() - started:.0f} s, log {folder}/suite.log", flush=True)
         if not found:
             raise RuntimeError(f"no test ran, see {folder}/suite.log")
+        if any(other.poll() is not None for other in others):
+            raise RuntimeError(f"the server or the gate has ended by itself, see {folder}")
         return found
 
 
@@ -266,8 +271,18 @@ def junit_results(path):
 
 
 def bounded(command, folder, log):
+    with process(folder, log, command) as running:
+        try:
+            running.wait(RUN_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"not through in {RUN_SECONDS_MAX} s, see {log}") from None
+
+
+@contextlib.contextmanager
+def process(folder, log, command):
+    """A process, which ends with all that it starts itself."""
     with open(log, "wb") as out:
-        running = subprocess.Popen(
+        started = subprocess.Popen(
             [str(part) for part in command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -276,27 +291,25 @@ def bounded(command, folder, log):
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             start_new_session=True,
         )
-        try:
-            running.wait(RUN_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"not through in {RUN_SECONDS_MAX} s, see {log}") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(running.pid, 9)
-            running.wait()
-
-
-@contextlib.contextmanager
-def process(folder, name, command):
-    with open(folder / f"{name}.log", "wb") as out:
-        started = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    RUNNING.add(started)
     try:
-        yield
-        if started.poll() is not None:
-            raise RuntimeError(f"the {name} has ended by itself, see {folder}/{name}.log")
+        yield started
     finally:
-        started.kill()
+        end(started)
         started.wait()
+        RUNNING.discard(started)
+
+
+def end(started):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+
+
+def end_all(*_signal):
+    """Asked to end, it leaves nothing behind; its threads need not hear of it."""
+    for started in list(RUNNING):
+        end(started)
+    os._exit(130)
 
 
 def free_port(start=None):
