@@ -574,6 +574,21 @@ fn a_server_that_is_away_or_comes_back_is_no_ones_end_but_its_connections() {
 }
 
 #[test]
+fn what_follows_a_transaction_or_a_database_that_can_not_be_had_reaches_nobody() {
+    let (server, gate) = start();
+    let port = server.port;
+    drop(server);
+    for first in ["MULTI", "SELECT 1"] {
+        let mut client = Client::holder(&gate, 1);
+        says(&client.ask(first), &["-FENCED upstream unreachable"]);
+        let again = Server::at(port, &[]);
+        client.send_all(&["SET orders:1 x", "EXEC"]);
+        assert_eq!(client.reply(), "END", "after {first}");
+        assert_eq!(again.client().ask("DBSIZE"), ":0", "after {first}");
+    }
+}
+
+#[test]
 fn a_rule_that_observes_refuses_nothing_and_counts() {
     let rules = "\n      - { name: orders, match: { keys: \"orders:{id}*\" }, resource: \"orders/{id}\", token: { connection: true }, mode: observe }\n";
     let (_server, gate) = start_with(setup(rules));

@@ -331,6 +331,9 @@ impl<'k> Session<'_, 'k> {
         };
         if let Err(refusal) = self.reach().await? {
             self.refuse(&refusal);
+            // What follows was meant for a transaction, a database or a user that the connection does not have: it must
+            // not reach a server that is back by then.
+            self.ending = self.ending.or(Some(Ending::Order));
             return Ok(Decided::Answered);
         }
         Ok(Decided::Go(what, Flight::unfenced(), Names::new()))
