@@ -147,7 +147,7 @@ impl<'k> Session<'_, 'k> {
         match decided {
             Decided::Later | Decided::Answered | Decided::Stranger => {}
             Decided::Go(what, flight, names) => {
-                let muted = self.take_mute() && !what.is_always_told();
+                let muted = self.take_mute_of(&what);
                 let with_ping = matches!(what, What::Subscriptions { .. });
                 let owed = self.send(what, flight, |out| match requests.is_line() {
                     true => write_command(out, words.iter().copied()),
@@ -213,7 +213,7 @@ impl<'k> Session<'_, 'k> {
             }
             Decided::Answered => self.course = Course::Skipping,
             Decided::Go(what, flight, names) => {
-                let muted = self.take_mute() && !what.is_always_told();
+                let muted = self.take_mute_of(&what);
                 let owed = self.send(what, flight, |_| {});
                 (owed.names, owed.muted, owed.ride.ends) = (names, muted, u64::MAX);
                 self.course = Course::Streaming;

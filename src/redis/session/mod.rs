@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::admit::Queued;
-use self::owed::{Named, Owed};
+use self::owed::{Named, Owed, What};
 pub use self::words::taken;
 use super::answer::Refusal;
 use super::{Core, Gate, Peer};
@@ -334,6 +334,17 @@ impl<'a, 'k> Session<'a, 'k> {
 
     fn take_mute(&mut self) -> bool {
         std::mem::take(&mut self.state.mute_next) || self.state.mute
+    }
+
+    /// Whether the client wants no reply to this. What belongs to a subscription it is told all the same, and that a
+    /// `RESET` has put replies on again, as by Redis.
+    fn take_mute_of(&mut self, what: &What) -> bool {
+        let skipped = std::mem::take(&mut self.state.mute_next);
+        match what {
+            What::Subscriptions { .. } => false,
+            What::Reset => skipped,
+            _ => skipped || self.state.mute,
+        }
     }
 
     /// Says which resource and token a refusal is about.
