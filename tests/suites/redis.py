@@ -28,6 +28,8 @@ AGAIN_MAX = 30
 WAYS = ["direct", "gate", "token"]
 TOOLS = ["redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"]
 
+# Sends on two connections without waiting between, and hangs where the second one is first: no proxy keeps such an order.
+RACES = ["BRPOPLPUSH with multiple blocked clients"]
 # They need servers of another kind: with modules, in clusters, with TLS.
 NOT_OURS = "bloom graph json search timeseries cluster sentinel sentinel_managed_connection ssl".split()
 # They connect to ports 6379 and 6380, whoever may listen there.
@@ -118,12 +120,13 @@ def at_once(runs):
 def judge(name, way, results, args, expected):
     """Prints how a way differs from the direct one; gives how many differences stand in no list."""
     direct, through = results["direct"], dict(results[way])
-    known = {test: why for (suite, ways, test), why in expected.items() if suite == name and way in ways.split()}
+    known = {test: why for (suite, there, test), why in expected.items() if suite == name and there == way}
+    possible = {test: why for (suite, there, test), why in expected.items() if suite == name and there == f"{way}?"}
     differing = [test for test in sorted(set(direct) | set(through)) if direct.get(test) != through.get(test)]
-    try_again(name, way, [test for test in differing if test not in known], direct, through, args)
+    try_again(name, way, [test for test in differing if test not in known | possible], direct, through, args)
     unexpected = 0
     for test in differing:
-        before, now, why = direct.get(test, "not run"), through.get(test, "not run"), known.pop(test, None)
+        before, now, why = direct.get(test, "not run"), through.get(test, "not run"), known.pop(test, possible.get(test))
         if before != now:
             print(f"  {way}: {test}: {before} directly, {now} through the gate: {why or 'NOT EXPECTED'}")
             unexpected += why is None
@@ -153,12 +156,12 @@ def plain(test):
 
 
 def read_expected(path):
-    """Lines `suite | ways | test | why`."""
+    """Lines `suite | ways | test | why`; `gate?` where it may differ and need not."""
     expected = {}
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             suite, ways, test, why = (part.strip() for part in line.split(" | ", 3))
-            expected[suite, ways, test] = why
+            expected |= {(suite, way, test): why for way in ways.split()}
     return expected
 
 
@@ -209,6 +212,8 @@ def redis_suite(folder, port, way, args, only):
     command = ["./runtest", "--host", "127.0.0.1", "--port", str(port), "--baseport", str(free_port(30000))]
     # Some of the slow ones want the number of the server's process; without them it takes some minutes.
     command += ["--tags", "-slow", "--durable", "--dont-clean"]
+    for test in RACES:
+        command += ["--skiptest", test]
     for test in only or []:
         command += ["--only", test]
     bounded(command, tree, folder / "suite.log")
