@@ -127,6 +127,16 @@ fn keys_of_another_protocol_are_refused_by_its_name() {
         ),
         ("tcp://", "http://", "write it as tcp://HOST:PORT or unix:/PATH"),
         (
+            "settle_after",
+            "proxy_protocol: v2, tls: {}, settle_after",
+            "f:7:46: listeners[0].upstream.proxy_protocol can't be v2",
+        ),
+        (
+            "\"tcp://127.0.0.1:7000\"",
+            "\"unix:/run/s\", tls: {}",
+            "tls is for a backend with tcp://",
+        ),
+        (
             "tcp://127.0.0.1:7000",
             "tcp://127.0.0.1",
             "is not the URL of a backend",

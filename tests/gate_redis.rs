@@ -7,7 +7,7 @@ mod redis;
 use std::time::{Duration, Instant};
 
 use gate::PATIENCE;
-use redis::{Client, RULES, Server, setup, start, start_with, until, written};
+use redis::{Client, RULES, Server, setup, start, start_with, until, waiting, written};
 
 #[track_caller]
 fn says(reply: &str, words: &[&str]) {
@@ -217,19 +217,6 @@ fn a_write_that_the_server_has_not_done_yet_holds_the_new_holder_back() {
     server.go_on();
     assert_eq!((old.reply(), new.reply()), ("+OK".into(), "+OK".into()));
     assert_eq!(new.ask("GET orders:1"), "new");
-}
-
-/// How many commands wait at all fences together.
-fn waiting(gate: &gate::Gate) -> u64 {
-    let json = gate::Conn::open(gate.admin)
-        .send("GET /api/v1/fences HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        .reply()
-        .json();
-    let fences = json["fences"].as_array().unwrap();
-    fences
-        .iter()
-        .map(|fence| fence["waiting"].as_u64().unwrap())
-        .sum()
 }
 
 #[test]

@@ -100,6 +100,34 @@ fn a_paused_holders_late_command_never_reaches_redis() {
 }
 
 #[test]
+fn a_backend_with_tls_is_reached_by_clients_that_know_nothing_of_it() {
+    let pki = Pki::new();
+    let tls_port = free_port();
+    let server = Server::start(|folder, port| {
+        let mut command = Command::new(installed("/usr/bin/redis-server"));
+        command
+            .current_dir(folder)
+            .args(["--save", "", "--bind", "127.0.0.1", "--tls-auth-clients", "no"])
+            .args(["--port", &port.to_string(), "--tls-port", &tls_port.to_string()])
+            .args(["--tls-cert-file", &pki.show("server.pem")])
+            .args(["--tls-key-file", &pki.show("server.key")]);
+        command
+    });
+    let gate = tcp(BY_PREFACE)
+        .settle_after("1s")
+        .upstream(&pki.upstream())
+        .start(tls_port);
+    let mut old = open(&gate, b"FENCE orders 33\n");
+    assert_eq!(redis(&mut old, "RPUSH log 33").unwrap(), ":1");
+    // The server ends its side without TLS's own end, which anybody on the way could have done: a doubt.
+    let mut new = open(&gate, b"FENCE orders 34\n");
+    assert_eq!(redis(&mut new, "RPUSH log 34").unwrap(), ":2");
+    assert!(redis(&mut old, "RPUSH log 33-late").is_err());
+    let mut past = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    assert_eq!(redis(&mut past, "LLEN log").unwrap(), ":2");
+}
+
+#[test]
 fn a_blocked_command_of_an_older_holder_is_ended_by_a_newer_one() {
     let server = Server::redis();
     let gate = tcp(BY_PREFACE).settle_after("60s").start(server.port);

@@ -8,9 +8,9 @@ use super::listeners::{self, Heading};
 use super::reader::{Map, Placed, Reader};
 use super::rules::Origin;
 use super::secret;
-use super::tls::{self, Place};
-use super::types::{Credentials, RedisListener, Target, Upstream};
-use super::units::{self, Url};
+use super::tls;
+use super::types::{Credentials, RedisListener, Upstream};
+use super::units;
 use crate::rules::redis::{KeyPattern, KeyTemplate, RedisFence, RedisRule, RedisRules};
 use crate::rules::{Action, TokenPattern, Unmatched};
 
@@ -48,7 +48,7 @@ pub(super) fn listener(
 }
 
 fn upstream(reader: &mut Reader, map: &Map<'_>) -> Option<(Upstream, Duration)> {
-    let place = reader.value(map, "url", place);
+    let place = tls::stream_backend(reader, map);
     let response_timeout = reader.value(map, "response_timeout", units::some_duration);
     let settle_after = match map.has("settle_after") {
         true => settle_after(reader, map, response_timeout),
@@ -71,33 +71,6 @@ fn settle_after(reader: &mut Reader, map: &Map<'_>, response_timeout: Option<Dur
         reader.warn(settle_after.at, message);
     }
     Some(settle_after.value)
-}
-
-fn place(text: &str) -> Result<Place, String> {
-    const RIGHT: &str = "write it as tcp://HOST:PORT or unix:/PATH";
-    let wrong = || format!("{text:?} is not where a redis server is; {RIGHT}");
-    let as_http = match text.strip_prefix("tcp://") {
-        // A port has no default here.
-        Some(rest)
-            if rest
-                .rsplit_once(':')
-                .is_none_or(|(_, port)| port.parse::<u16>().is_err()) =>
-        {
-            return Err(wrong());
-        }
-        Some(rest) => format!("http://{rest}"),
-        None if text.starts_with("unix:") => text.to_owned(),
-        None => return Err(wrong()),
-    };
-    let target = match units::url(&as_http).map_err(|_| wrong())? {
-        Url::Http { host, port } | Url::Https { host, port } => Target::Tcp { host, port },
-        Url::Unix(path) => Target::Unix { path },
-    };
-    Ok(Place {
-        target,
-        scheme: "tcp",
-        tls: None,
-    })
 }
 
 /// The outer `None` says that a problem was reported, the inner one that the server asks for none.

@@ -43,6 +43,14 @@ fn upstream(reader: &mut Reader, map: &Map<'_>) -> Option<(Upstream, ProxyProtoc
     let place = tls::stream_backend(reader, map);
     let settle_after = reader.value(map, "settle_after", units::some_duration);
     let proxy_protocol = reader.choice(map, "proxy_protocol");
+    if map.has("tls") && proxy_protocol == Some(ProxyProtocol::V2) {
+        // Backends want the header before the handshake.
+        let message = format!(
+            "{} can't be v2 where the connection to the backend has TLS",
+            map.path_to("proxy_protocol")
+        );
+        reader.problem(map.place_of("proxy_protocol"), message);
+    }
     let upstream = listeners::upstream(reader, map, place, settle_after);
     Some((upstream?, proxy_protocol?))
 }

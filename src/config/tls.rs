@@ -93,13 +93,33 @@ pub(super) fn backend(reader: &mut Reader, map: &Map<'_>) -> Option<Place> {
     })
 }
 
-/// Reads where a backend of raw TCP is.
+/// Reads where a backend is that doesn't speak HTTP. TLS towards it is on where there is `tls`, if only `tls: {}`: no
+/// scheme says so.
 pub(super) fn stream_backend(reader: &mut Reader, map: &Map<'_>) -> Option<Place> {
-    let target = reader.value(map, "url", units::stream_url)?;
+    let url = reader.placed(map, "url", units::stream_url)?;
+    let tls = match (&url.value, map.has("tls")) {
+        (_, false) => None,
+        (Target::Tcp { host, .. }, true) => {
+            let name = Placed {
+                at: url.at,
+                value: host.clone(),
+            };
+            Some(client(reader, map, name)?)
+        }
+        (Target::Unix { .. }, true) => {
+            let message = format!(
+                "{} is for a backend with tcp://, and {} says otherwise",
+                map.path_to("tls"),
+                map.path_to("url"),
+            );
+            reader.problem(map.place_of("tls"), message);
+            return None;
+        }
+    };
     Some(Place {
-        target,
+        target: url.value,
         scheme: "tcp",
-        tls: None,
+        tls,
     })
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::backends::{free_port, installed};
-use crate::gate::{Front, Gate, PATIENCE, Setup};
+use crate::gate::{Conn, Front, Gate, PATIENCE, Pki, Setup};
 
 /// The rules of most tests.
 pub const RULES: &str = r#"
@@ -36,6 +36,19 @@ impl Server {
     /// With lines of its configuration.
     pub fn with(lines: &[&str]) -> Server {
         Server::at(free_port(), lines)
+    }
+
+    /// With TLS at another port, the second.
+    pub fn behind_tls(pki: &Pki) -> (Server, u16) {
+        let port = free_port();
+        let lines = [
+            format!("tls-port {port}"),
+            format!("tls-cert-file {}", pki.show("server.pem")),
+            format!("tls-key-file {}", pki.show("server.key")),
+            "tls-auth-clients no".into(),
+        ];
+        let server = Server::with(&lines.each_ref().map(String::as_str));
+        (server, port)
     }
 
     /// At this port.
@@ -162,6 +175,11 @@ impl Client {
         (0..count).map(|_| self.reply()).collect()
     }
 
+    /// All that still comes.
+    pub fn read_to_end(&mut self, bytes: &mut Vec<u8>) {
+        self.reader.read_to_end(bytes).unwrap();
+    }
+
     /// The next reply: `+OK`, `-ERR …`, `:1`, a text as it is, `nil`, `[a b]`, `>[a b]`, `{a b}`; `END` for the
     /// connection's end.
     pub fn reply(&mut self) -> String {
@@ -212,4 +230,17 @@ pub fn until(mut ask: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "it does not come to pass");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// How many commands wait at all fences together.
+pub fn waiting(gate: &Gate) -> u64 {
+    let json = Conn::open(gate.admin)
+        .send("GET /api/v1/fences HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        .reply()
+        .json();
+    let fences = json["fences"].as_array().unwrap();
+    fences
+        .iter()
+        .map(|fence| fence["waiting"].as_u64().unwrap())
+        .sum()
 }

@@ -2,7 +2,7 @@
 
 use super::Kind::{self, Choice, Value, Values};
 use super::State::{Default, Optional, Required};
-use super::tls::SERVER_TLS;
+use super::tls::{CLIENT_TLS, SERVER_TLS};
 use super::{Key, Section, http, key, redis, tcp};
 
 /// Maps whose keys hang on the word of one of their keys.
@@ -51,6 +51,13 @@ pub(super) const NAME: Key = key("name", Value("a name"), Required, "its name in
 pub(super) const BIND: Key = key("bind", Value("IP:PORT"), Required, "where it listens");
 
 pub(super) const TLS: Key = key("tls", Kind::Section(&SERVER_TLS), Optional, "TLS towards clients");
+
+pub(super) const BACKEND_TLS: Key = key(
+    "tls",
+    Kind::Section(&CLIENT_TLS),
+    Optional,
+    "TLS towards the backend, if only {}; plain if left out",
+);
 
 pub(super) const CONNECT_TIMEOUT: Key = key(
     "connect_timeout",

@@ -3,8 +3,8 @@
 use super::Kind::{self, Choice, Sections, Value, Values};
 use super::State::{Default, Optional, Required};
 use super::protocols::{
-    ALLOWED, BIND, CONNECT_TIMEOUT, DRAIN_TIMEOUT, MAX_CONNECTIONS, MAX_WAITING, MISSING, MODE, NAME,
-    RULE_NAME, TLS,
+    ALLOWED, BACKEND_TLS, BIND, CONNECT_TIMEOUT, DRAIN_TIMEOUT, MAX_CONNECTIONS, MAX_WAITING, MISSING, MODE,
+    NAME, RULE_NAME, TLS,
 };
 use super::{Section, key};
 
@@ -59,6 +59,7 @@ static UPSTREAM: Section = Section {
             Optional,
             "how long a write whose reply is lost may still take effect; response_timeout if left out",
         ),
+        BACKEND_TLS,
         MAX_CONNECTIONS,
         key(
             "username",

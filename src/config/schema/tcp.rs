@@ -3,8 +3,8 @@
 use super::Kind::{self, Choice, Sections, Value};
 use super::State::{Default, Optional, Required};
 use super::protocols::{
-    ALLOWED, BIND, CONNECT_TIMEOUT, DRAIN_TIMEOUT, MAX_CONNECTIONS, MAX_WAITING, MISSING, MODE, NAME,
-    RULE_NAME, TLS,
+    ALLOWED, BACKEND_TLS, BIND, CONNECT_TIMEOUT, DRAIN_TIMEOUT, MAX_CONNECTIONS, MAX_WAITING, MISSING, MODE,
+    NAME, RULE_NAME, TLS,
 };
 use super::token::{FORMAT, MAX_STEP};
 use super::{Key, Section, key};
@@ -54,6 +54,7 @@ static UPSTREAM: Section = Section {
             Default("60s"),
             "how long what a session sent may still take effect once its connection is lost; a session that is cut waits as long for the backend to close its side",
         ),
+        BACKEND_TLS,
         MAX_CONNECTIONS,
         key(
             "proxy_protocol",

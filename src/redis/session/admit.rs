@@ -35,6 +35,16 @@ pub enum Compared<'k> {
     Refused(Refusal),
 }
 
+/// What ended one wait of several.
+enum Turn<T> {
+    Done(T),
+    /// A raise waits for, or cuts, an earlier command.
+    Shut,
+    Lapsed(End),
+    /// Something can be moved, or a deadline is over.
+    Again,
+}
+
 impl<'k> Session<'_, 'k> {
     /// Compares what the notes claim: in a transaction without raising, else for a flight.
     pub(super) async fn compare(&mut self, write: bool) -> Result<Compared<'k>, End> {
@@ -140,22 +150,30 @@ impl<'k> Session<'_, 'k> {
         loop {
             while self.relay()? {}
             let soonest = self.reply_deadline().map_or(deadline, |late| late.min(deadline));
-            let woken = poll_fn(|cx| {
+            let mut watch = self.watched();
+            let turn = poll_fn(|cx| {
                 if let Poll::Ready(done) = ready(cx) {
-                    return Poll::Ready(Some(Ok(done)));
+                    return Poll::Ready(Turn::Done(done));
+                }
+                if let Some(watch) = &mut watch
+                    && watch.poll_shut(cx).is_ready()
+                {
+                    return Poll::Ready(Turn::Shut);
                 }
                 if let Poll::Ready(lapsed) = self.poll_lapsed(cx) {
-                    return Poll::Ready(Some(Err(lapsed)));
+                    return Poll::Ready(Turn::Lapsed(lapsed));
                 }
                 if self.poll_relay(cx).is_ready() {
-                    return Poll::Ready(None);
+                    return Poll::Ready(Turn::Again);
                 }
-                self.alarm.poll(cx, soonest).map(|()| None)
+                self.alarm.poll(cx, soonest).map(|()| Turn::Again)
             });
-            match woken.await {
-                Some(done) => return done.map(Some),
-                None if Instant::now() >= deadline => return Ok(None),
-                None => self.give_up_late()?,
+            match turn.await {
+                Turn::Done(done) => return Ok(Some(done)),
+                Turn::Lapsed(end) => return Err(end),
+                Turn::Shut => self.shut(),
+                Turn::Again if Instant::now() >= deadline => return Ok(None),
+                Turn::Again => self.give_up_late()?,
             }
         }
     }

@@ -145,8 +145,7 @@ impl<'k> Session<'_, 'k> {
         match self.decide(&words, words.len()).await? {
             Decided::Later | Decided::Answered => {}
             Decided::Go(what, flight, names) => {
-                let muted =
-                    matches!(what, What::Reply | What::Blocking { .. } | What::Exec) && self.take_mute();
+                let muted = self.take_mute() && !what.is_always_told();
                 let with_ping = matches!(what, What::Subscriptions { .. });
                 let owed = self.send(what, flight, |out| match requests.is_line() {
                     true => write_command(out, words.iter().copied()),
@@ -183,6 +182,11 @@ impl<'k> Session<'_, 'k> {
         self.inbox = inbox;
         self.requests = requests;
         match decided {
+            // Nothing more is read before it is clear that the server knows this client.
+            Decided::Later if !self.state.welcome => {
+                self.ask_for_welcome().await?;
+                return Ok(false);
+            }
             Decided::Later if held < HELD_BYTES_MAX => {
                 self.hungry = true;
                 return Ok(false);
@@ -194,13 +198,28 @@ impl<'k> Session<'_, 'k> {
             }
             Decided::Answered => self.course = Course::Skipping,
             Decided::Go(what, flight, names) => {
-                let muted = self.take_mute();
+                let muted = self.take_mute() && !what.is_always_told();
                 let owed = self.send(what, flight, |_| {});
                 (owed.names, owed.muted, owed.ride.ends) = (names, muted, u64::MAX);
                 self.course = Course::Streaming;
             }
         }
         Ok(true)
+    }
+
+    /// Somebody whom the server does not know must not make the gate keep much: a reply tells.
+    async fn ask_for_welcome(&mut self) -> Result<(), End> {
+        if self.owed.iter().any(|owed| owed.what.is_the_servers()) {
+            return Ok(());
+        }
+        match self.reach().await? {
+            Ok(()) => self.send_own(What::Welcome, &[b"PING"]),
+            Err(refusal) => {
+                self.refuse(&refusal);
+                self.ending = self.ending.or(Some(Ending::Order));
+            }
+        }
+        Ok(())
     }
 
     /// More of a large command: on its way, or to nowhere.
@@ -381,7 +400,7 @@ impl<'k> Session<'_, 'k> {
         self.answer(answer);
     }
 
-    fn abort(&mut self, text: &str) {
+    pub(super) fn abort(&mut self, text: &str) {
         if let Some(queued) = &mut self.state.queued {
             queued.aborted = true;
         }

@@ -133,7 +133,7 @@ impl<'k> Session<'_, 'k> {
         };
         let is_error = matches!(bytes[0], b'-' | b'!');
         let dropped = match owed.what {
-            What::Swallowed | What::ClientId => true,
+            What::Swallowed | What::ClientId | What::Welcome => true,
             What::Subscriptions { confirmed, failed } => confirmed || failed || !is_error,
             What::Blocking { woken } => woken && is_error,
             What::Reply
@@ -196,8 +196,16 @@ impl<'k> Session<'_, 'k> {
             self.gate.metrics.upstream_seconds.observe(sent.elapsed());
         }
         let fine = !frame.is_error();
+        self.state.welcome |= fine;
         match std::mem::replace(&mut owed.what, What::Reply) {
             What::Reply | What::Own(_) | What::Swallowed | What::Subscriptions { .. } => {}
+            What::Welcome if frame.starts_with(b"-NOAUTH") => {
+                // As Redis says it.
+                self.complain("ERR Protocol error: unauthenticated multibulk length");
+                self.ending = self.ending.or(Some(Ending::Order));
+            }
+            // It lets the client in, and not ping.
+            What::Welcome => self.state.welcome = true,
             What::ClientId => self.state.client_id = Some(frame.integer()),
             What::Multi if fine => self.state.queued = Some(Queued::default()),
             What::Exec => {

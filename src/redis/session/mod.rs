@@ -102,6 +102,8 @@ struct State {
     /// A transaction is open.
     queued: Option<Queued>,
     resp3: bool,
+    /// The server has done something for the client: it is authenticated, or need not be.
+    welcome: bool,
     /// How many channels and patterns, and how many of shards, are subscribed to.
     subscribed: (i64, i64),
     monitor: bool,

@@ -94,6 +94,11 @@ impl<'k> Session<'_, 'k> {
             Keys::Asked(keys) => keys.is_empty(),
             Keys::Untold => true,
         };
+        if self.state.queued.is_some() && found.is_none() && keyless {
+            // Executed, it could be EXEC under another name. A server that knows it as little refuses it too.
+            self.abort(&format!("ERR unknown command '{}'", first.escape_ascii()));
+            return Ok(Decided::Answered);
+        }
         let Kind { write, undeclared } = Kind::of(found, keyless, matches!(keys, Keys::Untold));
         let gate = self.gate;
         let act = Act {

@@ -47,6 +47,8 @@ pub enum What {
     Swallowed,
     /// The same; it is the connection's number.
     ClientId,
+    /// The same; it says whether the server has let the client in.
+    Welcome,
     /// A transaction begins.
     Multi,
     /// It ends.
@@ -71,7 +73,7 @@ impl What {
     /// Whether nothing may be sent behind it before its reply has come: what follows hangs on it.
     pub fn is_barrier(&self) -> bool {
         match self {
-            What::Reply | What::Own(_) | What::Swallowed | What::ClientId => false,
+            What::Reply | What::Own(_) | What::Swallowed | What::ClientId | What::Welcome => false,
             What::Multi
             | What::Exec
             | What::Discard
@@ -82,6 +84,12 @@ impl What {
             | What::Subscriptions { .. }
             | What::Blocking { .. } => true,
         }
+    }
+
+    /// Whether the client is told also after `CLIENT REPLY OFF`, as Redis does: what belongs to a subscription, and that
+    /// replies are on again.
+    pub fn is_always_told(&self) -> bool {
+        matches!(self, What::Subscriptions { .. } | What::Reset)
     }
 
     /// Whether the server has to reply.

@@ -99,9 +99,10 @@ impl<'k> Session<'_, 'k> {
         });
     }
 
-    /// Gives up the command that the gate sends: a read or a write of a large value is being streamed.
+    /// Gives up the large command that is being streamed, where nothing that has not gone yet stands before it: those
+    /// are asked for when it is their turn.
     pub(super) fn cut_if_stale(&mut self) {
-        if let Some(owed) = self.owed.back()
+        if let Some(owed) = self.next_to_go()
             && owed.ride.ends == u64::MAX
             && !owed.ride.flight.is_current()
             && owed.ride.flight.is_fenced_write()

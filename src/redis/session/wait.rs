@@ -81,6 +81,10 @@ impl Session<'_, '_> {
                 self.shut();
                 Ok(())
             }
+            // Nothing stands behind a command that waits, and one that no fence binds leaves nothing in doubt.
+            Woken::Closing if !self.owed.iter().any(|owed| owed.ride.flight.is_fenced_write()) => {
+                Err(End::Order)
+            }
             Woken::Closing => {
                 self.waking = Some(Instant::now());
                 Ok(())
@@ -90,11 +94,12 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Between two commands, with nothing on its way: the connection can be closed at once.
+    /// Between two commands, with nothing on its way: the connection can be closed at once. A command that has not come
+    /// whole, and of which the server has nothing, has not begun.
     fn is_resting(&self) -> bool {
         self.owed.is_empty()
             && self.reply.is_empty()
-            && self.inbox.is_empty()
+            && (self.inbox.is_empty() || self.hungry)
             && self.course == Course::Commands
             && self.replies.is_between()
     }
@@ -129,7 +134,7 @@ impl Session<'_, '_> {
 
     /// Only who waits registers: a command that can still be cut, one that waits for others, and one whose reply the
     /// client doesn't take.
-    fn watched(&self) -> Option<Watch> {
+    pub(super) fn watched(&self) -> Option<Watch> {
         let is_fenced = |owed: &&Owed<'_>| owed.ride.flight.is_fenced_write();
         let unsent = self.next_to_go().filter(is_fenced);
         let awaited = || {
@@ -140,7 +145,7 @@ impl Session<'_, '_> {
     }
 
     /// The first command that has not gone to the server whole. Those behind it are looked at when it is their turn.
-    fn next_to_go(&self) -> Option<&Owed<'_>> {
+    pub(super) fn next_to_go(&self) -> Option<&Owed<'_>> {
         let left = self.owed.range(self.gone.min(self.owed.len())..);
         left.into_iter().find(|owed| owed.what.is_the_servers())
     }
@@ -156,7 +161,7 @@ impl Session<'_, '_> {
             && self.waking.is_none()
     }
 
-    fn shut(&mut self) {
+    pub(super) fn shut(&mut self) {
         let next = self
             .next_to_go()
             .filter(|owed| owed.ride.flight.is_fenced_write());

@@ -7,8 +7,8 @@ use super::{NUMBER_BYTES_MAX, ProtocolError, number};
 /// Follows the replies of one connection.
 #[derive(Debug, Default)]
 pub struct Replies {
-    /// How many elements are to come at each depth. Empty between two replies.
-    open: Vec<u64>,
+    /// What is to come at each depth. Empty between two replies.
+    open: Vec<Open>,
     state: State,
     /// The first bytes of the present line, without its type.
     line: Vec<u8>,
@@ -17,6 +17,17 @@ pub struct Replies {
     frame: Frame,
     /// At which depths an attribute stands: what it belongs to follows it.
     attributes: Vec<usize>,
+}
+
+/// What is to come of a value that others are in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Open {
+    /// So many elements.
+    Elements(u64),
+    /// Elements, up to a `.`.
+    Streamed,
+    /// Pieces of a text, up to an empty one.
+    Pieces,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,6 +69,9 @@ impl Replies {
         while at < bytes.len() {
             let there = &bytes[at..];
             let (taken, ended) = match self.state {
+                State::Type if (self.open.last() == Some(&Open::Pieces)) != (there[0] == b';') => {
+                    return Err(ProtocolError::Reply);
+                }
                 State::Type => {
                     self.line.clear();
                     self.cr = false;
@@ -119,40 +133,71 @@ impl Replies {
             self.state = State::Type;
             return Ok((taken, true));
         }
-        let line = &self.line[..self.line.len() - 1];
-        let value = number(line).ok_or(ProtocolError::Reply)?;
         self.state = State::Type;
-        let ended = match (kind, value) {
-            (b':', value) => {
-                self.frame.integer = Some(value);
-                true
+        if kind == b'|' {
+            self.attributes.push(self.open.len());
+        }
+        let ended = match &self.line[..self.line.len() - 1] {
+            b"?" => self.begin_streamed(kind)?,
+            b"" if kind == b'.' => self.leave(Open::Streamed)?,
+            line => {
+                let value = number(line).ok_or(ProtocolError::Reply)?;
+                self.begin_counted(kind, value)?
             }
-            (b'$' | b'*', -1) => true,
-            (b'$' | b'=' | b'!', 0..) => {
-                self.state = State::Text(value as u64 + 2);
-                false
-            }
-            (b'*' | b'~' | b'>', 0..) => self.enter(value as u64)?,
-            (b'%', 0..) => self.enter(value as u64 * 2)?,
-            (b'|', 0..) => {
-                self.attributes.push(self.open.len());
-                self.enter(value as u64 * 2)?
-            }
-            _ => return Err(ProtocolError::Reply),
         };
         Ok((taken, ended))
     }
 
-    /// Goes into a value of so many elements; true where it has none.
-    fn enter(&mut self, elements: u64) -> Result<bool, ProtocolError> {
-        if elements == 0 {
-            return Ok(true);
+    /// What a number begins; true where that is all of the value.
+    fn begin_counted(&mut self, kind: u8, value: i64) -> Result<bool, ProtocolError> {
+        match (kind, value) {
+            (b':', value) => {
+                self.frame.integer = Some(value);
+                Ok(true)
+            }
+            (b'$' | b'*', -1) => Ok(true),
+            (b';', 0) => self.leave(Open::Pieces),
+            (b'$' | b'=' | b'!' | b';', 0..) => {
+                self.state = State::Text(value as u64 + 2);
+                Ok(false)
+            }
+            (b'*' | b'~' | b'>', 0..) => self.enter_counted(value as u64),
+            (b'%' | b'|', 0..) => self.enter_counted(value as u64 * 2),
+            _ => Err(ProtocolError::Reply),
         }
+    }
+
+    /// What has no length. Version 3 has it; no server sends it so far.
+    fn begin_streamed(&mut self, kind: u8) -> Result<bool, ProtocolError> {
+        match kind {
+            b'$' => self.enter(Open::Pieces),
+            b'*' | b'~' | b'>' | b'%' | b'|' => self.enter(Open::Streamed),
+            _ => Err(ProtocolError::Reply),
+        }
+    }
+
+    /// Goes into a value of so many elements; true where it has none.
+    fn enter_counted(&mut self, elements: u64) -> Result<bool, ProtocolError> {
+        match elements {
+            0 => Ok(true),
+            elements => self.enter(Open::Elements(elements)),
+        }
+    }
+
+    fn enter(&mut self, open: Open) -> Result<bool, ProtocolError> {
         if self.open.len() == DEPTH_MAX {
             return Err(ProtocolError::Reply);
         }
-        self.open.push(elements);
+        self.open.push(open);
         Ok(false)
+    }
+
+    /// The end of a value without a length, which `open` must be.
+    fn leave(&mut self, open: Open) -> Result<bool, ProtocolError> {
+        match self.open.pop() == Some(open) {
+            true => Ok(true),
+            false => Err(ProtocolError::Reply),
+        }
     }
 
     /// A value has ended, and perhaps those that it is in. True where that is the reply.
@@ -168,11 +213,12 @@ impl Replies {
             }
             match self.open.last_mut() {
                 None => return Ok(true),
-                Some(1) => self.open.pop(),
-                Some(left) => {
+                Some(Open::Elements(1)) => self.open.pop(),
+                Some(Open::Elements(left)) => {
                     *left -= 1;
                     return Ok(false);
                 }
+                Some(Open::Streamed | Open::Pieces) => return Ok(false),
             };
         }
     }

@@ -179,7 +179,7 @@ fn replies_of(pieces: &[&[u8]]) -> Result<Vec<Reply>, ProtocolError> {
 
 #[test]
 fn each_reply_of_either_version_ends_where_it_ends() {
-    let each: [(&[u8], u8); 22] = [
+    let each: [(&[u8], u8); 27] = [
         (b"+OK\r\n", b'+'),
         (b"-ERR no\r\n", b'-'),
         (b":-12\r\n", b':'),
@@ -202,6 +202,11 @@ fn each_reply_of_either_version_ends_where_it_ends() {
         (b"|1\r\n+ttl\r\n:3\r\n$1\r\nx\r\n", b'$'),
         (b"*2\r\n|1\r\n+a\r\n%1\r\n+b\r\n+c\r\n:1\r\n:2\r\n", b'*'),
         (b"|1\r\n+a\r\n+b\r\n|1\r\n+c\r\n+d\r\n%0\r\n", b'%'),
+        (b"$?\r\n;4\r\n;0\r\n\r\n;2\r\n.\r\r\n;0\r\n", b'$'),
+        (b"*?\r\n:1\r\n$?\r\n;0\r\n*?\r\n.\r\n.\r\n", b'*'),
+        (b"%?\r\n+a\r\n~?\r\n+b\r\n.\r\n.\r\n", b'%'),
+        (b"|?\r\n+a\r\n+b\r\n.\r\n:5\r\n", b':'),
+        (b">?\r\n$10\r\ninvalidate\r\n_\r\n.\r\n", b'>'),
     ];
     for (bytes, kind) in each {
         for at in 0..=bytes.len() {
@@ -237,8 +242,15 @@ fn a_message_and_a_confirmation_are_told_by_their_first_word() {
 fn what_is_no_reply_is_an_error() {
     for bytes in [
         &b"?\r\n"[..],
-        b"$?\r\n",
-        b"*?\r\n",
+        b"$?\r\n$1\r\na\r\n",
+        b"$?\r\n.\r\n",
+        b"*?\r\n;1\r\na\r\n",
+        b"*1\r\n.\r\n",
+        b"!?\r\n",
+        b":?\r\n",
+        b";1\r\na\r\n",
+        b".\r\n",
+        b"*?\r\n.x\r\n",
         b"$-2\r\n",
         b"*x\r\n",
         b"+OK\n",
