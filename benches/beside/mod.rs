@@ -146,7 +146,7 @@ fn pinned(program: &str) -> Command {
 }
 
 pub fn await_port(port: u16) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < end, "nothing listens at port {port}");
         std::thread::sleep(Duration::from_millis(10));
