@@ -44,7 +44,7 @@ impl<'k> Session<'_, 'k> {
         let mut moved = false;
         while self.may_take() {
             let went = match self.course {
-                Course::Commands => self.next_command().await?,
+                Course::Commands => self.take_quickly() || self.next_command().await?,
                 Course::Streaming | Course::Skipping => self.pass()?,
             };
             if !went {

@@ -1,7 +1,7 @@
 //! One client connection and the server's connection that belongs to it: one task drives both.
 //!
 //! The loop moves what can be moved and waits only when nothing did. `commands.rs` takes commands, `ordinary.rs` decides
-//! about the server's own, `words.rs` which of them the gate itself has to understand, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds
+//! about the server's own, `words.rs` which of them the gate itself has to understand, `quick.rs` takes the usual ones in one go, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds
 //! each reply's command, `wait.rs` knows what is waited for, `owed.rs` is the row of answers.
 
 mod admit;
@@ -9,6 +9,7 @@ mod commands;
 mod down;
 mod ordinary;
 mod owed;
+mod quick;
 mod up;
 mod wait;
 mod words;
@@ -58,6 +59,8 @@ pub struct Session<'a, 'k> {
     /// Wakes this task when this instance ceases to be the owner.
     place: Option<Place>,
     notes: Notes,
+    /// Room for the names of resources.
+    spare_names: Vec<String>,
     /// When something of a reply came last.
     heard: Instant,
     /// When the server took something last.
@@ -163,6 +166,7 @@ impl<'a, 'k> Session<'a, 'k> {
             state: State::default(),
             place: None,
             notes: Notes::default(),
+            spare_names: Vec::new(),
             heard: Instant::now(),
             pushed: Instant::now(),
             hungry: true,
