@@ -1,7 +1,8 @@
 //! One client connection and the server's connection that belongs to it: one task drives both.
 //!
 //! The loop moves what can be moved and waits only when nothing did. `commands.rs` takes commands, `ordinary.rs` decides
-//! about the server's own, `words.rs` which of them the gate itself has to understand, `quick.rs` takes the usual ones in one go, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds
+//! about the server's own, `words.rs` which of them the gate itself has to understand, `quick.rs` takes the usual ones in one
+//! go, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds
 //! each reply's command, `wait.rs` knows what is waited for, `owed.rs` is the row of answers.
 
 mod admit;

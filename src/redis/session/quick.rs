@@ -140,7 +140,9 @@ impl<'k> Session<'_, 'k> {
         if reply == b"+QUEUED\r\n" {
             return false;
         }
-        self.state.welcome |= reply[0] != b'-';
+        if reply[0] != b'-' {
+            self.state.welcome = Some(true);
+        }
         self.reply.tail().extend_from_slice(reply);
         conn.inbox.consume(len);
         self.gone = self.gone.saturating_sub(1);
