@@ -341,6 +341,26 @@ fn a_write_whose_client_has_left_is_followed_to_its_reply() {
     assert_eq!(gate.metric("fencegate_in_doubt_writes", &[]), 0.0);
 }
 
+#[test]
+fn a_client_that_reads_no_replies_holds_up_nobody_on_any_resource() {
+    let (server, gate) = start();
+    let value = vec![b'v'; 8 << 20];
+    let mut server = server.client();
+    server.send_bytes(&written(&[b"SET", b"free:1", &value]));
+    assert_eq!(server.reply(), "+OK");
+    let mut old = Client::holder(&gate, 1);
+    old.send_all(&[
+        "GET free:1",
+        "GET free:1",
+        "GET free:1",
+        "RPUSH orders:1 a",
+        "RPUSH orders:2 a",
+    ]);
+    until(|| server.ask("LLEN orders:2") == ":1");
+    let mut new = Client::holder(&gate, 2);
+    assert_eq!(new.ask("RPUSH orders:2 b"), ":2");
+}
+
 // ---- blocking
 
 #[test]
