@@ -3,6 +3,8 @@
 
 use smallvec::SmallVec;
 
+use super::subscribed::Subscription;
+
 /// One of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Special<'w> {
@@ -27,8 +29,8 @@ pub enum Special<'w> {
     Reply(&'w [u8]),
     /// Asks or changes something of the connection alone, and touches no data.
     Harmless,
-    /// `SUBSCRIBE` and its kin.
-    Subscriptions,
+    /// `SUBSCRIBE` and its kin, with so many names.
+    Subscriptions(Subscription, usize),
     /// What replicas say.
     Replication,
 }
@@ -56,11 +58,8 @@ pub fn special<'w>(words: &[&'w [u8]]) -> Option<Special<'w>> {
             _ => Some(Special::Harmless),
         },
         b"command" | b"select" | b"ping" | b"echo" => Some(Special::Harmless),
-        b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe" | b"sunsubscribe" => {
-            Some(Special::Subscriptions)
-        }
         b"psync" | b"sync" | b"replconf" => Some(Special::Replication),
-        _ => None,
+        other => Subscription::of(other).map(|kind| Special::Subscriptions(kind, words.len() - 1)),
     }
 }
 
