@@ -1,6 +1,8 @@
 //! `GET /api/v1/events`: a client that reads the stream by hand, while requests go through a real gate.
 
+mod backends;
 mod gate;
+mod redis;
 
 use std::io;
 use std::net::TcpStream;
@@ -331,6 +333,31 @@ fn what_a_rule_that_observes_would_refuse_is_told_as_observed() {
         }),
     );
     assert!(refusal.data.get("status").is_none(), "{refusal:?}");
+}
+
+#[test]
+fn a_command_that_is_refused_is_told_by_its_name_and_one_that_would_be_as_observed() {
+    let rules = r#"
+      - { name: orders, match: { keys: "orders:{id}" }, resource: "orders/{id}", token: { connection: true } }
+      - { name: watched, match: { keys: "watched:{id}" }, resource: "watched/{id}", token: { connection: true }, mode: observe }
+"#;
+    let server = redis::Server::start();
+    let gate = redis::setup(rules).start(server.port);
+    let mut listener = Listener::open(&gate);
+    listener.next_of("ownership");
+    let mut client = redis::Client::of(gate.port);
+    client.ask("SET watched:1 x");
+    listener.next().is(
+        "refusal",
+        &json!({ "mode": "observe", "reason": "missing-token", "rule": "watched", "method": "SET" }),
+    );
+    client.ask("RPUSH orders:1 x");
+    listener.next().is(
+        "refusal",
+        &json!({
+            "mode": "enforce", "reason": "missing-token", "rule": "orders", "method": "RPUSH", "resource": "orders/1",
+        }),
+    );
 }
 
 #[test]

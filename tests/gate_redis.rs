@@ -587,6 +587,17 @@ fn a_rule_that_observes_refuses_nothing_and_counts() {
         );
         assert_eq!(count, 1.0, "{decision}");
     }
+    let passed = gate.metric("fencegate_requests_total", &["decision=\"passed\""]);
+    assert_eq!(passed, 0.0, "each counts once");
+    gate.wait_for_log("observed: would be refused");
+    for words in [
+        "command=\"SET\"",
+        "reason=\"stale-token\"",
+        "highest=\"2\"",
+        "reason=\"missing-token\"",
+    ] {
+        says(&gate.log(), &[words]);
+    }
 }
 
 #[test]
@@ -617,7 +628,11 @@ fn explain_asks_the_server_which_keys_a_command_touches() {
         &explain(&["SET", "orders:1", "x"]),
         &["refused by rule orders (missing-token)"],
     );
-    says(&explain(&["PING"]), &["no write", "passes"]);
+    says(&explain(&["PING"]), &["passes"]);
+    says(&explain(&["GET", "x"]), &["no write", "passes"]);
+    says(&explain(&["FENCE", "3"]), &["the gate's own"]);
+    says(&explain(&["MULTI"]), &["begins a transaction"]);
+    says(&explain(&["PSYNC", "?", "-1"]), &["refused (unmatched-write)"]);
 }
 
 // ---- real clients

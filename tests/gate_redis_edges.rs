@@ -108,6 +108,36 @@ fn many_words(first: &str) -> Vec<u8> {
 }
 
 #[test]
+fn nobody_raises_who_has_not_given_the_servers_password() {
+    let server = Server::with(&["requirepass sesame"]);
+    let password = server.folder.path().join("password");
+    std::fs::write(&password, "sesame\n").unwrap();
+    let gate = setup(RULES)
+        .upstream(&format!("password_file: \"{}\"", password.display()))
+        .start(server.port);
+    let mut stranger = Client::holder(&gate, 5_000);
+    for command in [
+        "SET orders:1 x",
+        "GET orders:1",
+        "SET free:1 x",
+        "MULTI",
+        "EVAL return(1) 1 orders:1",
+    ] {
+        says(&stranger.ask(command), &["-NOAUTH Authentication required."]);
+    }
+    let mut holder = Client::of(gate.port);
+    holder.send_all(&["AUTH sesame", "FENCE 3", "SET orders:1 x", "SET free:1 y"]);
+    assert_eq!(holder.replies(4), ["+OK", "+OK", "+OK", "+OK"]);
+    assert_eq!(stranger.ask("AUTH sesame"), "+OK");
+    assert_eq!(
+        stranger.ask("SET orders:1 z"),
+        "+OK",
+        "the token was its own all the time"
+    );
+    says(&holder.ask("SET orders:1 x"), &["-FENCED stale token 3 < 5000"]);
+}
+
+#[test]
 fn a_first_command_that_is_large_passes_where_the_server_asks_for_no_password() {
     let (server, gate) = start_with(setup(RULES));
     let mut client = Client::of(gate.port);

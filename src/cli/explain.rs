@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     config: PathBuf,
     /// The request: for HTTP its method and its URL, or its path alone; for Redis the words of a command; for a listener of
     /// raw TCP nothing.
-    #[arg(value_name = "METHOD URL")]
+    #[arg(value_name = "METHOD URL", allow_negative_numbers = true)]
     words: Vec<String>,
     /// The resource that a session of raw TCP names.
     #[arg(long, value_name = "NAME")]

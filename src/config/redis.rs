@@ -60,9 +60,7 @@ fn upstream(reader: &mut Reader, map: &Map<'_>) -> Option<(Upstream, Duration)> 
 
 fn settle_after(reader: &mut Reader, map: &Map<'_>, response_timeout: Option<Duration>) -> Option<Duration> {
     let settle_after = reader.placed(map, "settle_after", units::some_duration)?;
-    if map.has("response_timeout")
-        && let Some(response_timeout) = response_timeout.filter(|timeout| settle_after.value < *timeout)
-    {
+    if let Some(response_timeout) = response_timeout.filter(|timeout| settle_after.value < *timeout) {
         let message = format!(
             "{} is less than response_timeout ({:?} < {response_timeout:?}): it must be no less than the longest that the server works on one command",
             map.path_to("settle_after"),

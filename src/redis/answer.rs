@@ -22,6 +22,8 @@ pub struct Refusal {
     pub highest: Option<String>,
     /// The index of the rule that it falls under.
     pub rule: Option<usize>,
+    /// The command's name, where it is known.
+    pub command: Option<String>,
 }
 
 /// Longer names are cut in an answer; the log has them whole.
@@ -38,6 +40,7 @@ impl Refusal {
             token: None,
             highest: None,
             rule: None,
+            command: None,
         }
     }
 

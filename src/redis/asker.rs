@@ -45,6 +45,12 @@ pub enum Unasked {
     /// The connection broke, or what came was no answer.
     #[error("asking the backend failed: {0}")]
     Broken(#[from] io::Error),
+    /// What it says is no answer of a Redis server's.
+    #[error("the backend's answer to {what} is not one of a Redis server")]
+    NoServer {
+        /// What was asked.
+        what: &'static str,
+    },
     /// It refuses to tell.
     #[error(
         "the backend refuses {what}: {text}; give upstream a username and a password_file of a user who may ask"
@@ -247,9 +253,11 @@ fn key(entry: &Value) -> Option<(Vec<u8>, bool)> {
 }
 
 fn refused(what: &'static str, answer: &Value) -> Unasked {
-    let text = match answer {
-        Value::Error(text) => String::from_utf8_lossy(text).chars().take(200).collect(),
-        Value::Text(_) | Value::Integer(_) | Value::List(_) | Value::Null => "no answer that is known".into(),
-    };
-    Unasked::Refused { what, text }
+    match answer {
+        Value::Error(text) => Unasked::Refused {
+            what,
+            text: String::from_utf8_lossy(text).chars().take(200).collect(),
+        },
+        Value::Text(_) | Value::Integer(_) | Value::List(_) | Value::Null => Unasked::NoServer { what },
+    }
 }

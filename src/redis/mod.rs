@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 pub use self::asker::{Asker, Unasked};
 pub use self::found::{Described, Kind, describe};
 use self::session::Session;
+pub use self::session::taken;
 use crate::base::{ClientCert, Idle};
 use crate::config::RedisListener;
 use crate::keeper::{Room, Seat};

@@ -172,7 +172,14 @@ impl TcpFence {
     fn read_token(&self, opening: &Opening<'_>) -> Result<Option<Token>, &'static str> {
         let text = match self.token {
             TcpToken::Tlv(kind) => only(opening.tlvs, kind).ok_or("the token's TLV is there twice")?,
-            TcpToken::Preface => opening.preface.and_then(|(_, token)| token.map(str::as_bytes)),
+            TcpToken::Preface => match opening.preface {
+                // Somebody meant a token, and it would be taken for a resource's name.
+                Some((_, None)) if self.resource != TcpResource::Preface => {
+                    return Err("the first line has one word: it is FENCE, the resource and the token");
+                }
+                Some((_, token)) => token.map(str::as_bytes),
+                None => None,
+            },
         };
         let read = |text| self.format.parse(text).map_err(|_| malformed(self.format));
         text.map(read).transpose()
@@ -299,6 +306,17 @@ mod tests {
             "db=7 "
         );
         assert_eq!(ask(&fixed, &[], None), "db=none ");
+        let lines = rule(
+            Missing::Pass,
+            &[fence(TcpResource::Fixed("db".into()), TcpToken::Preface)],
+        );
+        assert_eq!(ask(&lines, &[], Some(("other", Some("7")))), "db=7 ");
+        assert_eq!(ask(&lines, &[], None), "db=none ");
+        assert_eq!(
+            ask(&lines, &[], Some(("7", None))),
+            "malformed-token",
+            "whoever wrote it meant a token"
+        );
     }
 
     #[test]

@@ -23,6 +23,12 @@ pub(super) fn explain(listener: &RedisListener, arguments: &Arguments) -> Result
             change.map_err(|NoToken| format!("{token:?} is no token that a rule of this listener reads"))?;
         identity.apply(&change);
     }
+    if let Some(decision) = redis::taken(&words) {
+        let mut lines = Lines::default();
+        lines.add("listener", &place(listener));
+        lines.add("decision", decision);
+        return Ok(lines.0);
+    }
     let command = ask(listener, &words)?;
     Ok(describe(listener, arguments, &identity, &command))
 }
@@ -41,6 +47,10 @@ fn ask(listener: &RedisListener, words: &[&[u8]]) -> Result<Described, String> {
     })
 }
 
+fn place(listener: &RedisListener) -> String {
+    format!("{} ({} to {})", listener.name, listener.bind, listener.upstream)
+}
+
 fn describe(
     listener: &RedisListener,
     arguments: &Arguments,
@@ -48,10 +58,7 @@ fn describe(
     command: &Described,
 ) -> String {
     let mut lines = Lines::default();
-    lines.add(
-        "listener",
-        &format!("{} ({} to {})", listener.name, listener.bind, listener.upstream),
-    );
+    lines.add("listener", &place(listener));
     let kind = match (command.kind.write, command.known) {
         (true, true) => "a write",
         (false, _) => "no write",

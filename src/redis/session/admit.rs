@@ -33,6 +33,10 @@ pub enum Compared<'k> {
     Go(Flight<'k>, Names),
     /// It may not.
     Refused(Refusal),
+    /// It would raise, or wait, and nobody has seen yet whether the server lets the client in at all.
+    Stranger,
+    /// The server does not let the client in, and so it is to be told.
+    Unknown,
 }
 
 /// What ended one wait of several.
@@ -48,10 +52,12 @@ enum Turn<T> {
 impl<'k> Session<'_, 'k> {
     /// Compares what the notes claim: in a transaction without raising, else for a flight.
     pub(super) async fn compare(&mut self, write: bool) -> Result<Compared<'k>, End> {
-        self.note_observed();
         let names = self.enforced();
         if names.is_empty() {
-            self.gate.decisions(self.notes.rule).count(Decision::Passed);
+            // What a rule only observes is counted as what it would have been.
+            if self.notes.claims().len() == 0 && self.notes.observed.is_empty() {
+                self.gate.decisions(self.notes.rule).count(Decision::Passed);
+            }
             return Ok(Compared::Go(Flight::unfenced(), names));
         }
         if self.state.queued.is_some() {
@@ -111,6 +117,12 @@ impl<'k> Session<'_, 'k> {
             decisions.count(admitted);
             drop(asks);
             return Ok(Compared::Go(flight.settles_after(settle_after), names));
+        }
+        // Who has not given the server's password shuts nobody out.
+        match self.state.welcome {
+            Some(true) => {}
+            Some(false) => return Ok(Compared::Unknown),
+            None => return Ok(Compared::Stranger),
         }
         let patience = names
             .iter()
@@ -195,20 +207,14 @@ impl<'k> Session<'_, 'k> {
             .collect()
     }
 
-    /// What rules that only observe would have done.
-    fn note_observed(&self) {
+    /// What rules that only observe would have done with a command.
+    pub(super) fn note_observed(&self, command: &str) {
         let gate = self.gate;
         let rules = &gate.listener.rules.rules;
         for (rule, reason) in &self.notes.observed {
-            if let Some(decision) = Decision::of(*reason) {
-                gate.decisions(Some(*rule)).count(decision);
-            }
-            tracing::info!(
-                listener = &*gate.listener.name,
-                rule = &*rules[*rule].name,
-                reason = reason.as_str(),
-                "would be refused"
-            );
+            let mut refusal = Refusal::new(*reason, "");
+            refusal.rule = Some(*rule);
+            self.note(refusal, command);
         }
         let observed = self
             .notes
@@ -224,21 +230,36 @@ impl<'k> Session<'_, 'k> {
                 fence.format,
                 fence.max_step,
             )];
-            let decisions = gate.decisions(Some(claim.rule));
-            let (decision, highest) = match self.keeper.observe(&asks) {
-                Sighting::Admitted => (Decision::Admitted, None),
-                Sighting::Raised => (Decision::Raised, None),
-                Sighting::Passed => (Decision::Passed, None),
-                Sighting::Stale { highest, .. } => (Decision::Stale, Some(highest)),
-                Sighting::StepTooLarge { highest, .. } => (Decision::Malformed, Some(highest)),
-                Sighting::Missing { .. } => (Decision::Missing, None),
+            let (reason, highest) = match self.keeper.observe(&asks) {
+                Sighting::Admitted => {
+                    gate.decisions(Some(claim.rule)).count(Decision::Admitted);
+                    continue;
+                }
+                Sighting::Raised => {
+                    gate.decisions(Some(claim.rule)).count(Decision::Raised);
+                    continue;
+                }
+                Sighting::Passed => {
+                    gate.decisions(Some(claim.rule)).count(Decision::Passed);
+                    continue;
+                }
+                Sighting::Stale { highest, .. } => (Reason::StaleToken, Some(highest)),
+                Sighting::StepTooLarge { highest, .. } => (Reason::StepTooLarge, Some(highest)),
+                Sighting::Missing { .. } => (Reason::MissingToken, None),
             };
-            decisions.count(decision);
-            if let Some(highest) = highest {
-                let token = claim.token.map(|token| fence.format.show(token).to_string());
-                tracing::info!(listener = &*gate.listener.name, rule = &*rule.name, resource = claim.resource, token, highest = %fence.format.show(highest), "would be refused");
-            }
+            let mut refusal = Refusal::new(reason, "");
+            refusal.rule = Some(claim.rule);
+            refusal.resource = Some(claim.resource.to_owned());
+            refusal.token = claim.token.map(|token| fence.format.show(token).to_string());
+            refusal.highest = highest.map(|highest| fence.format.show(highest).to_string());
+            self.note(refusal, command);
         }
+    }
+
+    /// One thing that would have been refused.
+    fn note(&self, mut refusal: Refusal, command: &str) {
+        refusal.command = Some(command.to_ascii_uppercase());
+        self.tell(&refusal, true);
     }
 
     fn admission_refusal(&self, refused: Refused, names: &[Named]) -> Refusal {

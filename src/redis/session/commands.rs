@@ -30,6 +30,8 @@ const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 pub(super) enum Decided<'k> {
     /// It can't be told yet: its keys have not come.
     Later,
+    /// It can be told once the server has said whether it knows the client.
+    Stranger,
     /// It was answered.
     Answered,
     /// It goes to the server.
@@ -116,10 +118,7 @@ impl<'k> Session<'_, 'k> {
                 self.inbox.consume(len);
                 Ok(true)
             }
-            Ok(Read::Command(len)) => {
-                self.decide_whole(len).await?;
-                Ok(true)
-            }
+            Ok(Read::Command(len)) => self.decide_whole(len).await,
             Ok(Read::More) if self.inbox.len() >= STREAM_AT && self.requests.known().is_some() => {
                 self.decide_part().await
             }
@@ -136,14 +135,17 @@ impl<'k> Session<'_, 'k> {
         }
     }
 
-    async fn decide_whole(&mut self, len: usize) -> Result<(), End> {
+    /// False where it stays in the inbox.
+    async fn decide_whole(&mut self, len: usize) -> Result<bool, End> {
         // Out of the session, so that it can go on with everything else while the command waits.
         let mut inbox = std::mem::take(&mut self.inbox);
         let requests = std::mem::take(&mut self.requests);
         let words: SmallVec<[&[u8]; 8]> = requests.words(inbox.filled()).collect();
         self.deciding = true;
-        match self.decide(&words, words.len()).await? {
-            Decided::Later | Decided::Answered => {}
+        let decided = self.decide(&words, words.len()).await?;
+        let stays = matches!(decided, Decided::Stranger);
+        match decided {
+            Decided::Later | Decided::Answered | Decided::Stranger => {}
             Decided::Go(what, flight, names) => {
                 let muted = self.take_mute() && !what.is_always_told();
                 let with_ping = matches!(what, What::Shards { .. });
@@ -162,10 +164,14 @@ impl<'k> Session<'_, 'k> {
         }
         drop(words);
         self.deciding = false;
-        inbox.consume(len);
-        self.requests = requests;
-        self.inbox = inbox;
-        Ok(())
+        if !stays {
+            inbox.consume(len);
+        }
+        (self.requests, self.inbox) = (requests, inbox);
+        if stays {
+            self.ask_for_welcome().await?;
+        }
+        Ok(!stays)
     }
 
     /// A large command is decided by what has come of it, or waits for more; true where it is decided.
@@ -183,7 +189,16 @@ impl<'k> Session<'_, 'k> {
         self.requests = requests;
         match decided {
             // Nothing more is read before it is clear that the server knows this client.
-            Decided::Later if !self.state.welcome => {
+            Decided::Later if self.state.welcome == Some(false) => {
+                // As Redis says it.
+                self.complain("ERR Protocol error: unauthenticated multibulk length");
+                self.ending = self.ending.or(Some(Ending::Order));
+            }
+            Decided::Stranger => {
+                self.ask_for_welcome().await?;
+                return Ok(false);
+            }
+            Decided::Later if self.state.welcome.is_none() => {
                 self.ask_for_welcome().await?;
                 return Ok(false);
             }
@@ -381,17 +396,21 @@ impl<'k> Session<'_, 'k> {
             self.complain("ERR EXEC without MULTI");
             return Ok(Decided::Answered);
         };
-        let aborted = queued.aborted;
-        if !aborted {
-            match self.compare_queued().await? {
-                Compared::Go(flight, names) => return Ok(Decided::Go(What::Exec, flight, names)),
-                Compared::Refused(refusal) => {
-                    let bytes = self.written(&refusal);
-                    self.discard(bytes);
-                }
-            }
-        } else {
+        if queued.aborted {
             self.discard(b"-EXECABORT Transaction discarded because of previous errors.\r\n".to_vec());
+            return Ok(Decided::Answered);
+        }
+        match self.compare_queued().await? {
+            Compared::Go(flight, names) => return Ok(Decided::Go(What::Exec, flight, names)),
+            Compared::Refused(mut refusal) => {
+                refusal.command = Some("EXEC".to_owned());
+                let bytes = self.written(&refusal);
+                self.discard(bytes);
+            }
+            // The server has answered its MULTI.
+            Compared::Stranger | Compared::Unknown => {
+                self.discard(b"-NOAUTH Authentication required.\r\n".to_vec());
+            }
         }
         Ok(Decided::Answered)
     }

@@ -201,17 +201,14 @@ impl<'k> Session<'_, 'k> {
             self.gate.metrics.upstream_seconds.observe(sent.elapsed());
         }
         let fine = !frame.is_error();
-        self.state.welcome |= fine;
+        if fine {
+            self.state.welcome = Some(true);
+        }
         match std::mem::replace(&mut owed.what, What::Reply) {
             What::Reply | What::Own(_) | What::Swallowed => {}
             What::Subscriptions { .. } | What::Shards { .. } => {}
-            What::Welcome if frame.starts_with(b"-NOAUTH") => {
-                // As Redis says it.
-                self.complain("ERR Protocol error: unauthenticated multibulk length");
-                self.ending = self.ending.or(Some(Ending::Order));
-            }
-            // It lets the client in, and not ping.
-            What::Welcome => self.state.welcome = true,
+            // Any other error is one to a client that it has let in.
+            What::Welcome => self.state.welcome = Some(!frame.starts_with(b"-NOAUTH")),
             What::ClientId => self.state.client_id = Some(frame.integer()),
             What::Multi if fine => self.state.queued = Some(Queued::default()),
             What::Exec => {
@@ -259,7 +256,7 @@ impl<'k> Session<'_, 'k> {
         };
         let count = frame.integer().unwrap_or_default();
         self.state.subscribed.note(kind, count);
-        self.state.welcome = true;
+        self.state.welcome = Some(true);
         let mut all = false;
         if let Some(owed) = self.owed.front_mut() {
             if let What::Shards { confirmed, .. } = &mut owed.what {

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use self::admit::Queued;
 use self::owed::{Named, Owed};
 use self::subscribed::Subscribed;
+pub use self::words::taken;
 use super::answer::Refusal;
 use super::{Core, Gate, Peer};
 use crate::base::{Buf, Idle, Reason};
@@ -105,8 +106,8 @@ struct State {
     /// A transaction is open.
     queued: Option<Queued>,
     resp3: bool,
-    /// The server has done something for the client: it is authenticated, or need not be.
-    welcome: bool,
+    /// Whether the server does anything for the client: it is authenticated, or need not be. `None`: nobody has seen.
+    welcome: Option<bool>,
     subscribed: Subscribed,
     monitor: bool,
     /// The client wants no replies, or not the next one.
@@ -296,6 +297,17 @@ impl<'a, 'k> Session<'a, 'k> {
 
     /// A refusal as the client reads it; it is counted and logged.
     fn written(&self, refusal: &Refusal) -> Vec<u8> {
+        self.tell(refusal, false);
+        let rule = refusal
+            .rule
+            .map(|index| &*self.gate.listener.rules.rules[index].name);
+        let mut bytes = Vec::new();
+        refusal.write(rule, &mut bytes);
+        bytes
+    }
+
+    /// Counts and logs a refusal, or what would have been one, and tells those who listen.
+    fn tell(&self, refusal: &Refusal, observed: bool) {
         let gate = self.gate;
         if let Some(decision) = Decision::of(refusal.reason) {
             gate.decisions(refusal.rule).count(decision);
@@ -304,13 +316,15 @@ impl<'a, 'k> Session<'a, 'k> {
         tracing::info!(
             listener = &*gate.listener.name,
             client = %self.peer.ip,
+            command = refusal.command.as_deref().unwrap_or_default(),
             reason = refusal.reason.as_str(),
             resource = refusal.resource.as_deref().unwrap_or_default(),
             token = refusal.token.as_deref().unwrap_or_default(),
             highest = refusal.highest.as_deref().unwrap_or_default(),
             rule = rule.unwrap_or_default(),
             detail = refusal.detail,
-            "refused"
+            "{}",
+            if observed { "observed: would be refused" } else { "refused" }
         );
         gate.metrics.events.refusal(events::Refusal {
             listener: &gate.listener.name,
@@ -321,13 +335,10 @@ impl<'a, 'k> Session<'a, 'k> {
             token: refusal.token.as_deref(),
             highest: refusal.highest.as_deref(),
             client: self.peer.ip,
-            observed: false,
-            method: None,
+            observed,
+            method: refusal.command.as_deref(),
             path: None,
         });
-        let mut bytes = Vec::new();
-        refusal.write(rule, &mut bytes);
-        bytes
     }
 
     fn take_mute(&mut self) -> bool {

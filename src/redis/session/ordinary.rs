@@ -133,14 +133,25 @@ impl<'k> Session<'_, 'k> {
         };
         if let Verdict::Refused(denial) = verdict {
             let refusal = self.denied(denial, name);
+            self.note_observed(name);
             self.refuse(&refusal);
             return Ok(Decided::Answered);
         }
         let blocking = found.is_some_and(|command| waits(&command.name, command.flags.blocking, words));
-        match self.compare(write).await? {
+        let compared = self.compare(write).await?;
+        if !matches!(compared, Compared::Stranger) {
+            self.note_observed(name);
+        }
+        match compared {
             Compared::Go(flight, names) => Ok(self.go(flight, names, blocking)),
-            Compared::Refused(refusal) => {
+            Compared::Refused(mut refusal) => {
+                refusal.command = Some(name.to_ascii_uppercase());
                 self.refuse(&refusal);
+                Ok(Decided::Answered)
+            }
+            Compared::Stranger => Ok(Decided::Stranger),
+            Compared::Unknown => {
+                self.complain("NOAUTH Authentication required.");
                 Ok(Decided::Answered)
             }
         }
@@ -161,7 +172,7 @@ impl<'k> Session<'_, 'k> {
 
     fn denied(&self, denial: Denial, command: &str) -> Refusal {
         let mut refusal = Refusal::new(denial.reason, denial.detail);
-        refusal.rule = denial.rule;
+        (refusal.rule, refusal.command) = (denial.rule, Some(command.to_ascii_uppercase()));
         if denial.reason == Reason::UnmatchedWrite {
             refusal.detail = format!("{command}: {}", denial.detail);
         }

@@ -76,8 +76,9 @@ impl What {
     /// Whether nothing may be sent behind it before its reply has come: what follows hangs on it.
     pub fn is_barrier(&self) -> bool {
         match self {
-            What::Reply | What::Own(_) | What::Swallowed | What::ClientId | What::Welcome => false,
-            What::Multi
+            What::Reply | What::Own(_) | What::Swallowed | What::ClientId => false,
+            What::Welcome
+            | What::Multi
             | What::Exec
             | What::Discard
             | What::Reset

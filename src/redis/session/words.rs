@@ -63,6 +63,31 @@ pub fn special<'w>(words: &[&'w [u8]]) -> Option<Special<'w>> {
     }
 }
 
+/// What becomes of a command that the gate itself understands, for people; `None` where the rules say.
+#[must_use]
+pub fn taken(words: &[&[u8]]) -> Option<&'static str> {
+    Some(match special(words)? {
+        Special::Fence(_) => "the gate's own: from here on the connection presents this token",
+        Special::Multi => {
+            "passes: it begins a transaction, whose commands are compared as they come, and at EXEC"
+        }
+        Special::Exec => {
+            "all that the transaction's commands name is compared once more, and raised; one that is stale by then \
+             discards it"
+        }
+        Special::Discard => "passes: it ends the transaction, and nothing of it happens",
+        Special::Reset => "passes: the connection presents no token from here on",
+        Special::Name(_) | Special::Hello { .. } | Special::Auth(_) => {
+            "passes: a token in the name, or in the user's name where a rule has a pattern, is the connection's from here on"
+        }
+        Special::Reply(_) => "the gate's own: the server always replies, and the gate leaves the replies out",
+        Special::Quit | Special::Monitor | Special::Harmless | Special::Subscriptions(..) => {
+            "passes: it is about the connection, and changes no data"
+        }
+        Special::Replication => "refused (unmatched-write): a replication stream can't be fenced",
+    })
+}
+
 /// A word in lower case; of one that is longer than any name that is looked for, a part.
 pub fn lower(word: &[u8]) -> SmallVec<[u8; 32]> {
     let mut lower: SmallVec<[u8; 32]> = SmallVec::from_slice(&word[..word.len().min(64)]);

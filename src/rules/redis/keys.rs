@@ -123,8 +123,20 @@ impl KeyPattern {
     /// Whether every key that `later` takes is taken by this one too, as far as that is plain to see.
     #[must_use]
     pub fn covers(&self, later: &KeyPattern) -> bool {
-        let same = self.parts == later.parts && (self.open || !later.open);
-        same || self.open && self.parts.is_empty()
+        match self.open {
+            true => begins(&later.parts, &self.parts),
+            false => self.parts == later.parts && !later.open,
+        }
+    }
+}
+
+/// Whether every key that fits `parts` begins with one that fits `front`.
+fn begins(parts: &[Part], front: &[Part]) -> bool {
+    match (parts, front) {
+        (_, []) => true,
+        ([Part::Text(text), ..], [Part::Text(front)]) => text.starts_with(front),
+        ([part, parts @ ..], [first, front @ ..]) => part == first && begins(parts, front),
+        ([], [_, ..]) => false,
     }
 }
 

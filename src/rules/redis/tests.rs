@@ -429,3 +429,23 @@ fn names_of_commands_know_no_letter_case() {
     assert_eq!(name(b"NO", None), None);
     assert!(table.knows(b"Config"));
 }
+
+#[test]
+fn a_pattern_covers_what_begins_with_it() {
+    for (first, later, covers) in [
+        ("*", "a", true),
+        ("ord*", "orders:{id}*", true),
+        ("orders:{id}*", "orders:{id}:items", true),
+        ("orders:{id}*", "orders:{id}*", true),
+        ("orders:{id}:*", "orders:{id}:items:{item}", true),
+        ("orders:{id}", "orders:{id}", true),
+        ("orders:{id}", "orders:{id}*", false),
+        ("orders:1*", "orders:{id}*", false),
+        ("orders:{id}*", "orders:1", false),
+        ("ord", "orders:{id}*", false),
+        ("orders:{id}:*", "orders:{id}*", false),
+    ] {
+        let pattern = |text| KeyPattern::parse(text).unwrap();
+        assert_eq!(pattern(first).covers(&pattern(later)), covers, "{first} {later}");
+    }
+}
