@@ -51,6 +51,44 @@ fn bytes_pass_both_ways_and_a_session_ends_in_order() {
     assert_eq!(gate.stop(), Some(0));
 }
 
+/// How many ends of pipes the gate has open.
+fn pipes(gate: &Gate) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", gate.pid())).unwrap();
+    let is_pipe = |fd: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_link(fd.unwrap().path()).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:"))
+    };
+    open.map(is_pipe).filter(|is_pipe| *is_pipe).count()
+}
+
+#[test]
+fn a_long_stream_goes_through_the_kernels_pipes_and_a_quiet_session_keeps_none() {
+    let backend = echoing();
+    let gate = tcp(BY_TLV).start(backend.port);
+    let mut client = session(&gate, "a", 7, b"hello");
+    reads(&mut client, b"hello");
+    let before = pipes(&gate);
+    // No period of a buffer's or a pipe's size.
+    let long: Vec<u8> = (0..24_000_000u32).map(|n| (n % 251) as u8).collect();
+    let mut writer = client.try_clone().unwrap();
+    let sent = long.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+    let (mut back, mut most) = (vec![0; long.len()], 0);
+    for piece in back.chunks_mut(1_000_000) {
+        client.read_exact(piece).unwrap();
+        most = most.max(pipes(&gate));
+    }
+    writing.join().unwrap();
+    assert!(back == long, "what came back is something else");
+    assert!(most > before, "it took no pipe");
+    let end = Instant::now() + gate::PATIENCE;
+    while pipes(&gate) > before {
+        assert!(Instant::now() < end, "its pipes are still open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.write_all(b"again").unwrap();
+    reads(&mut client, b"again");
+}
+
 #[test]
 fn a_stale_session_is_reset_with_no_connection_to_the_backend() {
     let (backend, gate) = start(Manners::default(), "2s");

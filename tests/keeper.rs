@@ -365,14 +365,48 @@ fn writes_without_a_token_leave_no_trace_of_a_resource() {
             format: TokenFormat::Integer,
             max_step: None,
         }];
-        let Some(Ok(admitted)) = wait(&keeper, &ask, &room, Duration::from_secs(5)) else {
-            panic!("it passes")
+        let mut flight = match n % 2 {
+            0 => keeper.quick(&ask, true).expect("nobody has fenced it"),
+            _ => match wait(&keeper, &ask, &room, Duration::from_secs(5)) {
+                Some(Ok(admitted)) => admitted.flight,
+                refused => panic!("it passes: {refused:?}"),
+            },
         };
-        let mut flight = admitted.flight;
         flight.commit().unwrap();
         flight.settle();
     }
     assert_eq!(keeper.fences(), 0);
+}
+
+#[test]
+fn a_raise_waits_for_a_write_without_a_token_that_nothing_held_up() {
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(Slow::new(1_000_000)),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let without = [Ask {
+        claim: Claim::Without { until_fenced: true },
+        ..orders(1)[0]
+    }];
+    let mut committed = keeper.quick(&without, true).expect("nobody has fenced it");
+    let mut late = keeper.quick(&without, true).expect("nobody has fenced it");
+    committed.commit().unwrap();
+    let (room, asks) = (Room::new(8), orders(1));
+    let waker = Waker::from(Arc::new(Bell::default()));
+    let mut raising = keeper.admit(&asks, &room, true);
+    assert!(raising.poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        keeper.quick(&without, true).is_none(),
+        "from the moment that a token is seen"
+    );
+    assert!(late.commit().is_err(), "it had not committed");
+    drop(raising);
+    committed.settle();
+    let raised = wait(&keeper, &asks, &room, Duration::from_secs(5));
+    assert!(matches!(raised, Some(Ok(_))), "{raised:?}");
+    assert!(keeper.quick(&asks, true).is_some());
 }
 
 /// Counts how often it is woken.

@@ -138,7 +138,12 @@ impl Keeper {
         let mut berths = SmallVec::new();
         for ask in asks {
             let key = self.table.key(ask.name);
-            let fence = self.table.get(key)?;
+            let fence = match ask.claim {
+                Claim::Token(_) => self.table.get(key)?,
+                // Where nobody has presented a token, one without any may go. Where another ask keeps it from that,
+                // `admit` takes the bare fence over.
+                Claim::Without { .. } => self.table.get_or_bare(key),
+            };
             if !fence.door.admits(ask.claim) {
                 return None;
             }

@@ -5,6 +5,7 @@
 //! Called by `upstream/` for the backend's side, and by `http/` for the clients'.
 
 mod alarm;
+mod chute;
 mod duplex;
 pub mod linger;
 mod pipe;
@@ -21,6 +22,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 pub use self::alarm::Alarm;
+pub use self::chute::Chute;
 pub use self::duplex::Duplex;
 pub use self::pipe::{Came, Far, Near, pipe};
 pub use self::session::Session;

@@ -1,4 +1,5 @@
-//! How many files the process may have open: each connection is one, and one more towards the backend.
+//! How many files the process may have open: each connection is one, and one more towards the backend. A long
+//! stream over plain TCP has four more, but no more than 256 such ways are open at once.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -6,14 +6,16 @@
 //! its side after that; whatever else ends it leaves a doubt. Where bytes had been read that the backend's socket has
 //! not taken, an end would make a torn stream look whole: then the connection is reset instead.
 //!
-//! `wait.rs` knows what is waited for, and for how long.
+//! `wait.rs` knows what is waited for, and for how long, `freight.rs` holds what was read and not taken yet.
 
+mod freight;
 mod wait;
 
 use std::io;
 use std::pin::pin;
 use std::time::Instant;
 
+use self::freight::Freight;
 use super::entry::Entry;
 use super::{Core, Gate};
 use crate::base::{Buf, Reason};
@@ -55,9 +57,9 @@ pub struct Session<'a, 'k> {
     /// `None` once it is over: both sides have ended, and the client has still to take what the backend said.
     flight: Option<Flight<'k>>,
     /// What was read from the client.
-    outbox: Buf,
+    outbox: Freight,
     /// What was read from the backend.
-    reply: Buf,
+    reply: Freight,
     up: Up,
     down: Down,
     /// Wakes this task when a fence of the flight shuts.
@@ -144,8 +146,8 @@ impl<'a, 'k> Session<'a, 'k> {
             client: Some(client),
             conn,
             flight: Some(flight),
-            outbox,
-            reply: Buf::default(),
+            outbox: outbox.into(),
+            reply: Freight::default(),
             up: Up::Open,
             down: Down::Open,
             watch: None,
@@ -220,8 +222,7 @@ impl<'a, 'k> Session<'a, 'k> {
             return Ok(false);
         };
         flight.check().map_err(Stop::Cut)?;
-        self.core.spare.lend(&mut self.outbox);
-        match client.try_read(&mut self.outbox, usize::MAX) {
+        match self.outbox.read_client(client, &self.core.spare) {
             Ok(0) => {
                 self.up = Up::Ending;
                 Ok(true)
@@ -244,15 +245,8 @@ impl<'a, 'k> Session<'a, 'k> {
         if let Some(flight) = &mut self.flight
             && !self.outbox.is_empty()
         {
-            let full = self.outbox.len() == self.outbox.capacity();
-            match self.conn.carry(flight, &mut self.outbox) {
-                Sent::All => {
-                    moved = true;
-                    if full {
-                        self.outbox.grow_for_a_stream();
-                    }
-                }
-                Sent::Part => moved = true,
+            match self.outbox.carry(&mut self.conn, flight, self.client.as_ref()) {
+                Sent::All | Sent::Part => moved = true,
                 Sent::Blocked => {}
                 Sent::Cut(cut) => return Err(Stop::Cut(cut)),
                 Sent::Broken(error) => {
@@ -290,8 +284,7 @@ impl<'a, 'k> Session<'a, 'k> {
         if self.client.is_none() {
             self.reply.clear();
         }
-        self.core.spare.lend(&mut self.reply);
-        match self.conn.read_into(&mut self.reply, usize::MAX) {
+        match self.reply.read_backend(&mut self.conn, &self.core.spare) {
             Ok(0) => {
                 let settles = matches!(self.up, Up::Ended(_));
                 self.down = Down::Ended { settles };
@@ -309,15 +302,8 @@ impl<'a, 'k> Session<'a, 'k> {
         };
         let mut moved = false;
         if !self.reply.is_empty() {
-            let full = self.reply.len() == self.reply.capacity();
-            match client.try_write(self.reply.filled()) {
-                Ok(taken) => {
-                    self.reply.consume(taken);
-                    moved = true;
-                    if full {
-                        self.reply.grow_for_a_stream();
-                    }
-                }
+            match self.reply.give(client, self.conn.stream()) {
+                Ok(_) => moved = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => {
                     self.drop_client();
@@ -427,8 +413,8 @@ impl<'a, 'k> Session<'a, 'k> {
             client.forgive();
             client.close();
         }
-        self.core.spare.take_back(&mut self.outbox);
-        self.core.spare.take_back(&mut self.reply);
+        self.outbox.rest(&self.core.spare);
+        self.reply.rest(&self.core.spare);
         Ended::Settled
     }
 

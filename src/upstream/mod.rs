@@ -1,6 +1,6 @@
 //! The backend's side: connecting, keeping idle connections, sending.
 //!
-//! [`Conn::send`] is the one place where bytes of a request leave, and those of a session by [`Conn::carry`]. It takes the [`Flight`], so that forwarding
+//! [`Conn::send`] is the one place where bytes of a request leave, and those of a session by [`Conn::carry`] and [`Conn::pour`]. It takes the [`Flight`], so that forwarding
 //! without an admission doesn't compile, and it asks the flight before each system call that could carry the last
 //! byte. A connection that is dropped is reset, so that the kernel sends nothing more of it (S6).
 
@@ -19,7 +19,7 @@ pub use self::pool::{NoConn, Pool, Slot, Slots};
 use crate::base::Buf;
 use crate::config::{Target, Upstream};
 use crate::keeper::{Cut, Flight};
-use crate::net::{ClientTls, Stream};
+use crate::net::{Chute, ClientTls, Stream};
 
 /// Where the backend is and how it is connected.
 #[derive(Clone, Debug)]
@@ -181,6 +181,28 @@ impl Conn {
         match flight.go_on() {
             Ok(()) => self.send(flight, outbox, false, true),
             Err(cut) => Sent::Cut(cut),
+        }
+    }
+
+    /// As [`Conn::carry`], for what stands in a pipe of the kernel's: it was read, and counts as the outbox does. A pipe
+    /// that is dropped sends nothing of what is in it.
+    pub fn pour(&mut self, flight: &mut Flight<'_>, chute: &mut Chute) -> Sent {
+        if let Err(cut) = flight.go_on() {
+            return Sent::Cut(cut);
+        }
+        let result = chute.pour(&self.stream);
+        if let Ok(taken) = result {
+            self.sent += taken as u64;
+        }
+        if self.sent == 0 {
+            flight.uncommit();
+        }
+        match result {
+            Ok(_) if chute.is_empty() => Sent::All,
+            Ok(_) => Sent::Part,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Blocked,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Sent::Part,
+            Err(error) => Sent::Broken(error),
         }
     }
 

@@ -52,8 +52,8 @@ impl Session<'_, '_> {
             }
         }
         if self.resting {
-            self.core.spare.take_back(&mut self.outbox);
-            self.core.spare.take_back(&mut self.reply);
+            self.outbox.rest(&self.core.spare);
+            self.reply.rest(&self.core.spare);
         }
         self.stopping = self.gate.closing.since().is_some();
         let (deadline, late) = self.deadline();
