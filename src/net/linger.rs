@@ -15,11 +15,16 @@ const TOTAL: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Sends the end of our side and takes what the client still sends, until it ends too or time is over.
-pub async fn close(mut stream: Stream, alarm: &mut Alarm) {
+pub async fn close(stream: Stream, alarm: &mut Alarm) {
+    close_within(stream, alarm, TOTAL).await;
+}
+
+/// The same, for no longer than `total`: for a client that doesn't have to send the rest of something first.
+pub async fn close_within(mut stream: Stream, alarm: &mut Alarm, total: Duration) {
     if stream.end_writes().is_err() {
         return;
     }
-    let end = Instant::now() + TOTAL;
+    let end = Instant::now() + total;
     let mut waste = Vec::with_capacity(BUF_MAX / 8);
     loop {
         let deadline = end.min(Instant::now() + PAUSE);

@@ -180,17 +180,24 @@ impl Client {
         self.reader.read_to_end(bytes).unwrap();
     }
 
+    /// The next line as it is; `END` for the connection's end.
+    pub fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        match self.reader.read_until(b'\n', &mut line) {
+            Ok(0) => "END".into(),
+            Ok(_) => String::from_utf8_lossy(&line).trim_end().to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => "END".into(),
+            Err(error) => panic!("no reply: {error}"),
+        }
+    }
+
     /// The next reply: `+OK`, `-ERR …`, `:1`, a text as it is, `nil`, `[a b]`, `>[a b]`, `{a b}`; `END` for the
     /// connection's end.
     pub fn reply(&mut self) -> String {
-        let mut line = Vec::new();
-        match self.reader.read_until(b'\n', &mut line) {
-            Ok(0) => return "END".into(),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return "END".into(),
-            Err(error) => panic!("no reply: {error}"),
+        let line = self.line();
+        if line == "END" {
+            return line;
         }
-        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
         let (kind, rest) = line.split_at(1);
         let each = |client: &mut Client, count: usize| client.replies(count).join(" ");
         match kind {

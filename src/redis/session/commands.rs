@@ -148,7 +148,7 @@ impl<'k> Session<'_, 'k> {
             Decided::Later | Decided::Answered | Decided::Stranger => {}
             Decided::Go(what, flight, names) => {
                 let muted = self.take_mute() && !what.is_always_told();
-                let with_ping = matches!(what, What::Subscriptions { .. });
+                let with_ping = matches!(what, What::Shards { .. });
                 let owed = self.send(what, flight, |out| match requests.is_line() {
                     true => write_command(out, words.iter().copied()),
                     false => out.extend_from_slice(&inbox.filled()[..len]),
@@ -323,9 +323,12 @@ impl<'k> Session<'_, 'k> {
             Special::Reset => What::Reset,
             Special::Quit => What::Quit,
             Special::Monitor => What::Monitor,
-            Special::Subscriptions => What::Subscriptions {
-                confirmed: false,
-                failed: false,
+            Special::Subscriptions(kind, names) => match self.state.subscribed.confirmations(kind, names) {
+                Some(left) => What::Subscriptions { kind, left },
+                None => What::Shards {
+                    confirmed: false,
+                    failed: false,
+                },
             },
             Special::Harmless => What::Reply,
         };
@@ -443,6 +446,6 @@ fn fits_a_transaction(special: Special<'_>) -> bool {
         | Special::Hello { .. }
         | Special::Auth(_)
         | Special::Reply(_)
-        | Special::Subscriptions => false,
+        | Special::Subscriptions(..) => false,
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::admit::Queued;
 use super::owed::{Owed, What};
+use super::subscribed::Subscription;
 use super::{End, Ending, Session, State};
 use crate::base::Reason;
 use crate::base::buf::BUF_MAX;
@@ -107,7 +108,10 @@ impl<'k> Session<'_, 'k> {
     /// Whose reply starts with these bytes; `None` where they are too few to tell.
     fn aim(&self, bytes: &[u8]) -> Result<Option<Target>, End> {
         let first = self.owed.front();
-        let subscribing = matches!(first.map(|owed| &owed.what), Some(What::Subscriptions { .. }));
+        let subscribing = matches!(
+            first.map(|owed| &owed.what),
+            Some(What::Subscriptions { .. } | What::Shards { .. })
+        );
         if self.state.monitor {
             // What it tells starts with a time.
             return Ok(match bytes {
@@ -119,7 +123,7 @@ impl<'k> Session<'_, 'k> {
         if bytes[0] == b'>' {
             return Ok(Some(Target::Unasked));
         }
-        let listening = subscribing || self.state.subscribed != (0, 0);
+        let listening = subscribing || self.state.subscribed.is_any();
         if bytes[0] == b'*' && listening && !self.state.resp3 {
             match is_of_a_subscription(bytes) {
                 Some(true) => return Ok(Some(Target::Unasked)),
@@ -134,10 +138,11 @@ impl<'k> Session<'_, 'k> {
         let is_error = matches!(bytes[0], b'-' | b'!');
         let dropped = match owed.what {
             What::Swallowed | What::ClientId | What::Welcome => true,
-            What::Subscriptions { confirmed, failed } => confirmed || failed || !is_error,
+            What::Shards { confirmed, failed } => confirmed || failed || !is_error,
             What::Blocking { woken } => woken && is_error,
             What::Reply
             | What::Own(_)
+            | What::Subscriptions { .. }
             | What::Multi
             | What::Exec
             | What::Discard
@@ -155,14 +160,14 @@ impl<'k> Session<'_, 'k> {
     /// A reply has come whole.
     fn complete(&mut self, frame: &Frame, target: Target) -> Result<(), End> {
         if target == Target::Unasked {
-            self.note_unasked(frame);
+            self.note_unasked(frame)?;
             self.settle_own();
             return Ok(());
         }
         let Some(owed) = self.owed.front_mut() else {
             return Ok(());
         };
-        if let What::Subscriptions { confirmed, failed } = &mut owed.what
+        if let What::Shards { confirmed, failed } = &mut owed.what
             && !*confirmed
             && !*failed
             && frame.is_error()
@@ -200,7 +205,8 @@ impl<'k> Session<'_, 'k> {
             self.state.welcome = Some(true);
         }
         match std::mem::replace(&mut owed.what, What::Reply) {
-            What::Reply | What::Own(_) | What::Swallowed | What::Subscriptions { .. } => {}
+            What::Reply | What::Own(_) | What::Swallowed => {}
+            What::Subscriptions { .. } | What::Shards { .. } => {}
             // Any other error is one to a client that it has let in.
             What::Welcome => self.state.welcome = Some(!frame.starts_with(b"-NOAUTH")),
             What::ClientId => self.state.client_id = Some(frame.integer()),
@@ -244,23 +250,34 @@ impl<'k> Session<'_, 'k> {
     }
 
     /// A message, a confirmation, or something that only version 3 has.
-    fn note_unasked(&mut self, frame: &Frame) {
-        let Some(word) = frame.word() else { return };
+    fn note_unasked(&mut self, frame: &Frame) -> Result<(), End> {
+        let Some(kind) = frame.word().and_then(Subscription::of) else {
+            return Ok(());
+        };
         let count = frame.integer().unwrap_or_default();
-        match word {
-            b"subscribe" | b"psubscribe" | b"unsubscribe" | b"punsubscribe" => {
-                self.state.subscribed.0 = count
+        self.state.subscribed.note(kind, count);
+        self.state.welcome = Some(true);
+        let mut all = false;
+        if let Some(owed) = self.owed.front_mut() {
+            if let What::Shards { confirmed, .. } = &mut owed.what {
+                *confirmed = true;
             }
-            b"ssubscribe" | b"sunsubscribe" => self.state.subscribed.1 = count,
-            _ => return,
+            if let What::Subscriptions { kind: awaited, left } = &mut owed.what
+                && *awaited == kind
+            {
+                *left -= 1;
+                all = *left == 0;
+            }
         }
-        if let Some(Owed {
-            what: What::Subscriptions { confirmed, .. },
-            ..
-        }) = self.owed.front_mut()
-        {
-            *confirmed = true;
+        if all && let Some(owed) = self.owed.pop_front() {
+            self.gone = self.gone.saturating_sub(1);
+            if owed.sent.is_none() {
+                // A reply to what it has not got: whose will the next one be?
+                return Err(End::Lost(Reason::UpstreamFailed));
+            }
+            owed.ride.flight.settle();
         }
+        Ok(())
     }
 
     /// The gate's own answers whose turn it is; not in the middle of a reply that is on its way.

@@ -2,23 +2,26 @@
 //!
 //! The loop moves what can be moved and waits only when nothing did. `commands.rs` takes commands, `ordinary.rs` decides
 //! about the server's own, `words.rs` which of them the gate itself has to understand, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds
-//! each reply's command, `wait.rs` knows what is waited for, `owed.rs` is the row of answers.
+//! each reply's command, `wait.rs` knows what is waited for, `owed.rs` is the row of answers, `subscribed.rs` what
+//! is listened to.
 
 mod admit;
 mod commands;
 mod down;
 mod ordinary;
 mod owed;
+mod subscribed;
 mod up;
 mod wait;
 mod words;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::admit::Queued;
 use self::owed::{Named, Owed};
+use self::subscribed::Subscribed;
 pub use self::words::taken;
 use super::answer::Refusal;
 use super::{Core, Gate, Peer};
@@ -105,8 +108,7 @@ struct State {
     resp3: bool,
     /// Whether the server does anything for the client: it is authenticated, or need not be. `None`: nobody has seen.
     welcome: Option<bool>,
-    /// How many channels and patterns, and how many of shards, are subscribed to.
-    subscribed: (i64, i64),
+    subscribed: Subscribed,
     monitor: bool,
     /// The client wants no replies, or not the next one.
     mute: bool,
@@ -129,6 +131,8 @@ enum End {
 
 /// Rounds in which something moved before others get their turn.
 const BUSY_MAX: u32 = 16;
+/// So long a client may send commands that nobody takes before it reads that its connection has ended.
+const READS_ITS_END: Duration = Duration::from_secs(2);
 /// Commands under way at once.
 const OWED_MAX: usize = 64 * 1024;
 
@@ -188,6 +192,7 @@ impl<'a, 'k> Session<'a, 'k> {
             owed,
             ending,
             client_ended,
+            course,
             mut alarm,
             ..
         } = self;
@@ -200,7 +205,11 @@ impl<'a, 'k> Session<'a, 'k> {
         owed.into_iter().for_each(|owed| give_up(gate, owed, end));
         match end {
             // It may still be sending, and would lose what it was told by a reset.
-            End::Order if ending.is_some() && !client_ended => linger::close(stream, &mut alarm).await,
+            End::Order if ending.is_some() && !client_ended => match course {
+                Course::Commands => linger::close_within(stream, &mut alarm, READS_ITS_END).await,
+                // It may send the rest of a large value before it reads.
+                Course::Streaming | Course::Skipping => linger::close(stream, &mut alarm).await,
+            },
             End::Order => stream.close(),
             End::Gone => stream.reset(),
             End::Lost(reason) => {

@@ -198,11 +198,22 @@ impl<'k> Session<'_, 'k> {
         match self.drive(far(), |cx| connecting.as_mut().poll(cx)).await? {
             Some(Ok(conn)) => {
                 self.conn = Some(conn);
+                self.learn().await?;
                 Ok(Ok(()))
             }
             Some(Err(error)) => Ok(Err(self.unreachable(&error))),
             None => Ok(Err(Refusal::new(Reason::UpstreamUnreachable, ""))),
         }
+    }
+
+    /// The server's commands are asked for as soon as it is connected, so that a client which has had one reply waits for
+    /// nobody but the server with its first write. Where that fails, each command that needs them asks again.
+    async fn learn(&mut self) -> Result<(), End> {
+        let core = self.core;
+        if let Ok(table) = self.asked(core.asker.table()).await? {
+            self.table = Some(table);
+        }
+        Ok(())
     }
 
     fn unreachable(&self, error: &NoConn) -> Refusal {

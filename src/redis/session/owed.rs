@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::subscribed::Subscription;
 use crate::base::Token;
 use crate::keeper::Flight;
 use crate::rules::redis::Change;
@@ -63,8 +64,10 @@ pub enum What {
     Monitor,
     /// The connection has a name or a user, and perhaps another version of the protocol.
     Named { changes: Vec<Change>, hello: bool },
+    /// So many confirmations of this kind, or an error.
+    Subscriptions { kind: Subscription, left: u64 },
     /// Confirmations of unknown number, then the reply to a PING of the gate's own.
-    Subscriptions { confirmed: bool, failed: bool },
+    Shards { confirmed: bool, failed: bool },
     /// A command that may wait for others; the gate may have had it woken.
     Blocking { woken: bool },
 }
@@ -83,6 +86,7 @@ impl What {
             | What::Monitor
             | What::Named { .. }
             | What::Subscriptions { .. }
+            | What::Shards { .. }
             | What::Blocking { .. } => true,
         }
     }
@@ -90,7 +94,10 @@ impl What {
     /// Whether the client is told also after `CLIENT REPLY OFF`, as Redis does: what belongs to a subscription, and that
     /// replies are on again.
     pub fn is_always_told(&self) -> bool {
-        matches!(self, What::Subscriptions { .. } | What::Reset)
+        matches!(
+            self,
+            What::Subscriptions { .. } | What::Shards { .. } | What::Reset
+        )
     }
 
     /// Whether the server has to reply.

@@ -3,6 +3,8 @@
 
 use smallvec::SmallVec;
 
+use super::subscribed::Subscription;
+
 /// One of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Special<'w> {
@@ -27,8 +29,8 @@ pub enum Special<'w> {
     Reply(&'w [u8]),
     /// Asks or changes something of the connection alone, and touches no data.
     Harmless,
-    /// `SUBSCRIBE` and its kin.
-    Subscriptions,
+    /// `SUBSCRIBE` and its kin, with so many names.
+    Subscriptions(Subscription, usize),
     /// What replicas say.
     Replication,
 }
@@ -56,11 +58,8 @@ pub fn special<'w>(words: &[&'w [u8]]) -> Option<Special<'w>> {
             _ => Some(Special::Harmless),
         },
         b"command" | b"select" | b"ping" | b"echo" => Some(Special::Harmless),
-        b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe" | b"sunsubscribe" => {
-            Some(Special::Subscriptions)
-        }
         b"psync" | b"sync" | b"replconf" => Some(Special::Replication),
-        _ => None,
+        other => Subscription::of(other).map(|kind| Special::Subscriptions(kind, words.len() - 1)),
     }
 }
 
@@ -82,7 +81,7 @@ pub fn taken(words: &[&[u8]]) -> Option<&'static str> {
             "passes: a token in the name, or in the user's name where a rule has a pattern, is the connection's from here on"
         }
         Special::Reply(_) => "the gate's own: the server always replies, and the gate leaves the replies out",
-        Special::Quit | Special::Monitor | Special::Harmless | Special::Subscriptions => {
+        Special::Quit | Special::Monitor | Special::Harmless | Special::Subscriptions(..) => {
             "passes: it is about the connection, and changes no data"
         }
         Special::Replication => "refused (unmatched-write): a replication stream can't be fenced",

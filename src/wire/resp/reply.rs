@@ -51,8 +51,8 @@ pub struct Frame {
 }
 
 const HEAD_BYTES_MAX: usize = 64;
-/// Deeper than any reply of Redis, and any script's.
-const DEPTH_MAX: usize = 1024;
+/// Deeper than any reply of Redis, and any script's: Lua's own stack is at its end after 8000.
+const DEPTH_MAX: usize = 10_000;
 
 impl Replies {
     /// Reads on to the end of the present reply. Gives how many of the bytes it took, and whether they end it: then
