@@ -56,7 +56,7 @@ fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
             thread::spawn(move || Holder::new(&world, (seed << 8) + number + 1).run())
         })
         .collect();
-    relay.accidents(150);
+    relay.accidents(60);
     let mut dice = Dice::new(seed);
     for _ in 0..rounds {
         thread::sleep(Duration::from_millis(100) + dice.millis(500));
@@ -89,7 +89,7 @@ fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
     let unknown = history.wrote.len() as u64 - applied - refused;
     eprintln!("{rounds} rounds: {applied} writes took effect, {refused} were refused, {unknown} are unknown");
     eprintln!("{} reads, {} pops", history.read.len(), history.popped.len());
-    assert!(applied > 20 * rounds, "only {applied} writes took effect");
+    assert!(applied > rounds, "only {applied} writes took effect");
 }
 
 /// What goes wrong next.
@@ -121,7 +121,14 @@ fn disturb(
             let mut ports = world.ports.write().unwrap();
             let mut admin = admin.write().unwrap();
             match end {
-                12 => gate.kill(),
+                12 => {
+                    if dice.one_in(2) {
+                        // What it had sent arrives when the next one is there.
+                        relay.hold(Way::Up, Duration::from_millis(450));
+                        thread::sleep(dice.millis(100));
+                    }
+                    gate.kill();
+                }
                 _ => assert_eq!(gate.stop(), Some(0), "{}", gate.log()),
             }
             gate.start();

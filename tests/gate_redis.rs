@@ -341,6 +341,26 @@ fn a_write_whose_client_has_left_is_followed_to_its_reply() {
     assert_eq!(gate.metric("fencegate_in_doubt_writes", &[]), 0.0);
 }
 
+#[test]
+fn a_client_that_reads_no_replies_holds_up_nobody_on_any_resource() {
+    let (server, gate) = start();
+    let value = vec![b'v'; 8 << 20];
+    let mut server = server.client();
+    server.send_bytes(&written(&[b"SET", b"free:1", &value]));
+    assert_eq!(server.reply(), "+OK");
+    let mut old = Client::holder(&gate, 1);
+    old.send_all(&[
+        "GET free:1",
+        "GET free:1",
+        "GET free:1",
+        "RPUSH orders:1 a",
+        "RPUSH orders:2 a",
+    ]);
+    until(|| server.ask("LLEN orders:2") == ":1");
+    let mut new = Client::holder(&gate, 2);
+    assert_eq!(new.ask("RPUSH orders:2 b"), ":2");
+}
+
 // ---- blocking
 
 #[test]
@@ -571,6 +591,21 @@ fn a_server_that_is_away_or_comes_back_is_no_ones_end_but_its_connections() {
     let again = Server::at(port, &[]);
     until(|| client.ask("SET orders:1 x") == "+OK");
     drop(again);
+}
+
+#[test]
+fn what_follows_a_transaction_or_a_database_that_can_not_be_had_reaches_nobody() {
+    let (server, gate) = start();
+    let port = server.port;
+    drop(server);
+    for first in ["MULTI", "SELECT 1"] {
+        let mut client = Client::holder(&gate, 1);
+        says(&client.ask(first), &["-FENCED upstream unreachable"]);
+        let again = Server::at(port, &[]);
+        client.send_all(&["SET orders:1 x", "EXEC"]);
+        assert_eq!(client.reply(), "END", "after {first}");
+        assert_eq!(again.client().ask("DBSIZE"), ":0", "after {first}");
+    }
 }
 
 #[test]

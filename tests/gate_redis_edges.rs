@@ -171,8 +171,14 @@ fn a_client_without_replies_gets_none_for_a_transaction_or_a_name_either() {
         "CLIENT REPLY OFF",
         "RESET",
         "PING",
+        "CLIENT REPLY SKIP",
+        "RESET",
+        "ECHO last",
     ]);
-    assert_eq!(client.replies(5), ["+OK", "+QUEUED", "[+OK]", "+RESET", "+PONG"]);
+    assert_eq!(
+        client.replies(6),
+        ["+OK", "+QUEUED", "[+OK]", "+RESET", "+PONG", "last"]
+    );
     assert_eq!(server.client().ask("GET orders:1"), "b");
 }
 

@@ -533,6 +533,23 @@ fn a_stop_that_leaves_a_session_behind_is_unclean() {
 }
 
 #[test]
+fn a_stop_with_time_enough_is_clean_whatever_the_backend_clings_to() {
+    let backend = Backend::start(Manners {
+        clings: true,
+        ..Manners::default()
+    });
+    let mut gate = tcp(BY_TLV)
+        .settle_after("500ms")
+        .top("shutdown_timeout: 60s")
+        .start(backend.port);
+    let mut client = session(&gate, "a", 1, b"hello");
+    backend.wait_for(0, b"hello");
+    assert_eq!(gate.stop(), Some(0));
+    backend.wait_for_end(0, End::Reset);
+    is_reset(&mut client);
+}
+
+#[test]
 fn whoever_waits_for_too_long_is_reset_and_the_raise_goes_on() {
     let backend = Backend::start(Manners {
         clings: true,

@@ -138,7 +138,7 @@ impl Core {
     /// How many doubts last beyond `now`.
     #[must_use]
     pub fn in_doubt(&self, now: Moment) -> usize {
-        self.doubts.iter().filter(|until| **until > now).count()
+        self.doubts.len() - self.doubts.partition_point(|until| *until <= now)
     }
 
     /// Compares a claim with what was seen so far; changes nothing (S1, S3, S15).
@@ -224,7 +224,9 @@ impl Core {
 
     /// Goes on as far as it can: called when a flight has settled, a doubt has ended, a timer has run out.
     pub fn advance(&mut self, door: &Door, now: Moment, hold: Moment) -> Effects {
-        self.doubts.retain(|until| *until > now);
+        // The earliest stand first: a lost connection may leave thousands, one by one.
+        let ended = self.doubts.partition_point(|until| *until <= now);
+        self.doubts.drain(..ended);
         let effects = match self.step {
             Step::Open | Step::Committing { .. } => Effects::default(),
             Step::Unstored { retry_at } if now < retry_at => Effects {

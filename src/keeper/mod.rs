@@ -306,7 +306,10 @@ impl Keeper {
     fn add_doubt(&self, until: Moment) {
         let now = self.clock.now();
         let mut doubts = self.doubts.lock();
-        doubts.retain(|until| *until > now);
+        // Before it grows, not each time: a lost connection may leave thousands, one by one.
+        if doubts.len() == doubts.capacity() {
+            doubts.retain(|until| *until > now);
+        }
         doubts.push(until);
     }
 }

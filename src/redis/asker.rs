@@ -52,14 +52,14 @@ pub enum Unasked {
         what: &'static str,
     },
     /// It refuses to tell.
-    #[error(
-        "the backend refuses {what}: {text}; give upstream a username and a password_file of a user who may ask"
-    )]
+    #[error("the backend refuses {what}: {text}{advice}")]
     Refused {
         /// What was asked.
         what: &'static str,
         /// What it said.
         text: String,
+        /// What would help, where that is known.
+        advice: &'static str,
     },
 }
 
@@ -257,6 +257,13 @@ fn refused(what: &'static str, answer: &Value) -> Unasked {
         Value::Error(text) => Unasked::Refused {
             what,
             text: String::from_utf8_lossy(text).chars().take(200).collect(),
+            advice: match [&b"NOAUTH"[..], b"NOPERM", b"WRONGPASS"]
+                .iter()
+                .any(|word| text.starts_with(word))
+            {
+                true => "; give upstream a username and a password_file of a user who may ask",
+                false => "",
+            },
         },
         Value::Text(_) | Value::Integer(_) | Value::List(_) | Value::Null => Unasked::NoServer { what },
     }

@@ -182,11 +182,11 @@ impl<'w> Holder<'w> {
         let mut plan = Plan::default();
         match self.dice.below(20) {
             0..=2 => self.push(&mut plan),
-            3..=8 => self.pipeline(&mut plan),
-            9..=12 => self.transaction(&mut plan),
-            13 | 14 => self.script(&mut plan),
-            15 => self.large(&mut plan),
-            16 | 17 => self.pop(&mut plan),
+            3..=7 => self.pipeline(&mut plan),
+            8..=11 => self.transaction(&mut plan),
+            12 | 13 => self.script(&mut plan),
+            14 => self.large(&mut plan),
+            15..=17 => self.pop(&mut plan),
             18 => self.muted(&mut plan),
             _ => self.read(&mut plan),
         }
@@ -271,7 +271,8 @@ impl<'w> Holder<'w> {
                     plan.text(Means::Wrote(vec![at]), &["SET", &key, &element]);
                 }
                 3 => self.add_read(plan, resource, token),
-                4 => {
+                // Seldom: where nothing stands in a queue, pops wait.
+                4 if self.dice.one_in(8) => {
                     let (at, element) = self.note(resource, token, None);
                     plan.text(
                         Means::Wrote(vec![at]),

@@ -6,6 +6,7 @@
 pub mod holder;
 pub mod lists;
 pub mod relay;
+pub mod streams;
 
 pub use self::relay::Relay;
 

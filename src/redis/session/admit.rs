@@ -162,14 +162,12 @@ impl<'k> Session<'_, 'k> {
         loop {
             while self.relay()? {}
             let soonest = self.reply_deadline().map_or(deadline, |late| late.min(deadline));
-            let mut watch = self.watched();
+            let mut watches = self.watched();
             let turn = poll_fn(|cx| {
                 if let Poll::Ready(done) = ready(cx) {
                     return Poll::Ready(Turn::Done(done));
                 }
-                if let Some(watch) = &mut watch
-                    && watch.poll_shut(cx).is_ready()
-                {
+                if watches.iter_mut().any(|watch| watch.poll_shut(cx).is_ready()) {
                     return Poll::Ready(Turn::Shut);
                 }
                 if let Poll::Ready(lapsed) = self.poll_lapsed(cx) {

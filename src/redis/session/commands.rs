@@ -44,7 +44,7 @@ impl<'k> Session<'_, 'k> {
         let mut moved = false;
         while self.may_take() {
             let went = match self.course {
-                Course::Commands => self.next_command().await?,
+                Course::Commands => self.take_quickly() || self.next_command().await?,
                 Course::Streaming | Course::Skipping => self.pass()?,
             };
             if !went {
@@ -147,7 +147,7 @@ impl<'k> Session<'_, 'k> {
         match decided {
             Decided::Later | Decided::Answered | Decided::Stranger => {}
             Decided::Go(what, flight, names) => {
-                let muted = self.take_mute() && !what.is_always_told();
+                let muted = self.take_mute_of(&what);
                 let with_ping = matches!(what, What::Shards { .. });
                 let owed = self.send(what, flight, |out| match requests.is_line() {
                     true => write_command(out, words.iter().copied()),
@@ -213,7 +213,7 @@ impl<'k> Session<'_, 'k> {
             }
             Decided::Answered => self.course = Course::Skipping,
             Decided::Go(what, flight, names) => {
-                let muted = self.take_mute() && !what.is_always_told();
+                let muted = self.take_mute_of(&what);
                 let owed = self.send(what, flight, |_| {});
                 (owed.names, owed.muted, owed.ride.ends) = (names, muted, u64::MAX);
                 self.course = Course::Streaming;
@@ -334,6 +334,9 @@ impl<'k> Session<'_, 'k> {
         };
         if let Err(refusal) = self.reach().await? {
             self.refuse(&refusal);
+            // What follows was meant for a transaction, a database or a user that the connection does not have: it must
+            // not reach a server that is back by then.
+            self.ending = self.ending.or(Some(Ending::Order));
             return Ok(Decided::Answered);
         }
         Ok(Decided::Go(what, Flight::unfenced(), Names::new()))

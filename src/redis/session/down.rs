@@ -34,7 +34,7 @@ impl<'k> Session<'_, 'k> {
     pub(super) fn pull_replies(&mut self) -> Result<bool, End> {
         let mut moved = false;
         while self.wants_replies() {
-            while self.take_reply()? {
+            while self.take_reply_quickly() || self.take_reply()? {
                 moved = true;
             }
             let Some(conn) = &mut self.conn else { break };
@@ -43,7 +43,10 @@ impl<'k> Session<'_, 'k> {
                     self.server_left()?;
                     return Ok(true);
                 }
-                Ok(_) => moved = true,
+                Ok(_) => {
+                    self.heard = Instant::now();
+                    moved = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::debug!(%error, "the backend's connection broke");

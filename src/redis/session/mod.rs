@@ -1,15 +1,16 @@
 //! One client connection and the server's connection that belongs to it: one task drives both.
 //!
 //! The loop moves what can be moved and waits only when nothing did. `commands.rs` takes commands, `ordinary.rs` decides
-//! about the server's own, `words.rs` which of them the gate itself has to understand, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds
-//! each reply's command, `wait.rs` knows what is waited for, `owed.rs` is the row of answers, `subscribed.rs` what
-//! is listened to.
+//! about the server's own, `words.rs` which of them the gate itself has to understand, `quick.rs` takes the usual ones in one
+//! go, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds each reply's command, `wait.rs` knows what is waited for,
+//! `owed.rs` is the row of answers, `subscribed.rs` what is listened to.
 
 mod admit;
 mod commands;
 mod down;
 mod ordinary;
 mod owed;
+mod quick;
 mod subscribed;
 mod up;
 mod wait;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::admit::Queued;
-use self::owed::{Named, Owed};
+use self::owed::{Named, Owed, What};
 use self::subscribed::Subscribed;
 pub use self::words::taken;
 use super::answer::Refusal;
@@ -61,6 +62,8 @@ pub struct Session<'a, 'k> {
     /// Wakes this task when this instance ceases to be the owner.
     place: Option<Place>,
     notes: Notes,
+    /// Room for the names of resources.
+    spare_names: Vec<String>,
     /// When something of a reply came last.
     heard: Instant,
     /// When the server took something last.
@@ -167,6 +170,7 @@ impl<'a, 'k> Session<'a, 'k> {
             state: State::default(),
             place: None,
             notes: Notes::default(),
+            spare_names: Vec::new(),
             heard: Instant::now(),
             pushed: Instant::now(),
             hungry: true,
@@ -343,6 +347,17 @@ impl<'a, 'k> Session<'a, 'k> {
 
     fn take_mute(&mut self) -> bool {
         std::mem::take(&mut self.state.mute_next) || self.state.mute
+    }
+
+    /// Whether the client wants no reply to this. What belongs to a subscription it is told all the same, and that a
+    /// `RESET` has put replies on again, as by Redis.
+    fn take_mute_of(&mut self, what: &What) -> bool {
+        let skipped = std::mem::take(&mut self.state.mute_next);
+        match what {
+            What::Subscriptions { .. } | What::Shards { .. } => false,
+            What::Reset => skipped,
+            _ => skipped || self.state.mute,
+        }
     }
 
     /// Says which resource and token a refusal is about.

@@ -91,15 +91,6 @@ impl What {
         }
     }
 
-    /// Whether the client is told also after `CLIENT REPLY OFF`, as Redis does: what belongs to a subscription, and that
-    /// replies are on again.
-    pub fn is_always_told(&self) -> bool {
-        matches!(
-            self,
-            What::Subscriptions { .. } | What::Shards { .. } | What::Reset
-        )
-    }
-
     /// Whether the server has to reply.
     pub fn is_the_servers(&self) -> bool {
         !matches!(self, What::Own(_))

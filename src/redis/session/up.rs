@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::owed::{Named, Owed, What};
+use super::owed::{Named, Names, Owed, What};
 use super::{Course, End, Ending, Session};
 use crate::base::Reason;
 use crate::keeper::{Cut, Flight};
 use crate::redis::answer::Refusal;
-use crate::upstream::Sent;
+use crate::upstream::{Ride, Sent};
 use crate::wire::resp::write_command;
 
 impl<'k> Session<'_, 'k> {
@@ -83,12 +83,14 @@ impl<'k> Session<'_, 'k> {
         if self.place.is_none() {
             self.place = flight.enroll();
         }
-        let mut owed = Owed::own(Vec::new(), false);
-        owed.queued = self.state.queued.is_some() && matches!(what, What::Reply);
-        owed.what = what;
-        owed.ride.flight = flight;
-        (owed.ride.begins, owed.ride.ends) = (begins, ends);
-        self.owed.push_back(owed);
+        self.owed.push_back(Owed {
+            queued: self.state.queued.is_some() && matches!(what, What::Reply),
+            what,
+            ride: Ride { flight, begins, ends },
+            sent: None,
+            muted: false,
+            names: Names::new(),
+        });
         self.owed.back_mut().expect("pushed above")
     }
 

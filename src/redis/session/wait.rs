@@ -1,9 +1,12 @@
 //! Waiting: for which of the four directions, for whose sake, and for how long.
 
+use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
 
 use super::owed::{Owed, What};
 use super::{Course, End, Session};
@@ -38,7 +41,7 @@ impl Session<'_, '_> {
             .idle_timeout
             .filter(|_| resting)
             .map(|timeout| Instant::now() + timeout);
-        let mut watch = self.watched();
+        let mut watches = self.watched();
         let blocked = self.is_blocked();
         let gate = self.gate;
         let mut told = pin!(gate.told.notified());
@@ -46,9 +49,7 @@ impl Session<'_, '_> {
             self.idle.rest();
         }
         let woken = poll_fn(|cx| {
-            if let Some(watch) = &mut watch
-                && watch.poll_shut(cx).is_ready()
-            {
+            if watches.iter_mut().any(|watch| watch.poll_shut(cx).is_ready()) {
                 return Poll::Ready(Woken::Shut);
             }
             if blocked && (gate.is_closing() || told.as_mut().poll(cx).is_ready()) {
@@ -132,16 +133,23 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Only who waits registers: a command that can still be cut, one that waits for others, and one whose reply the
+    /// Only who waits registers: a command that can still be cut, one that waits for others, and all whose replies the
     /// client doesn't take.
-    pub(super) fn watched(&self) -> Option<Watch> {
+    pub(super) fn watched(&self) -> SmallVec<[Watch; 1]> {
         let is_fenced = |owed: &&Owed<'_>| owed.ride.flight.is_fenced_write();
         let unsent = self.next_to_go().filter(is_fenced);
-        let awaited = || {
-            let stuck = !self.wants_replies() || self.is_blocked() && self.waking.is_none();
-            self.owed.iter().find(is_fenced).filter(|_| stuck)
-        };
-        unsent.or_else(awaited).map(|owed| owed.ride.flight.watch())
+        let blocked = || self.owed.front().filter(|_| self.is_blocked()).filter(is_fenced);
+        let first = unsent.or_else(blocked);
+        let mut watched: SmallVec<[Watch; 1]> =
+            first.map(|owed| owed.ride.flight.watch()).into_iter().collect();
+        if !self.wants_replies() {
+            // A raise may wait for any of them: one of each resource tells of it.
+            let mut seen = HashSet::new();
+            let untaken = self.owed.iter().take(self.gone).filter(is_fenced);
+            let first = untaken.filter(|owed| owed.names.iter().any(|named| seen.insert(&*named.resource)));
+            watched.extend(first.map(|owed| owed.ride.flight.watch()));
+        }
+        watched
     }
 
     /// The first command that has not gone to the server whole. Those behind it are looked at when it is their turn.
@@ -164,7 +172,7 @@ impl Session<'_, '_> {
     pub(super) fn shut(&mut self) {
         let next = self
             .next_to_go()
-            .filter(|owed| owed.ride.flight.is_fenced_write());
+            .filter(|owed| owed.ride.flight.is_fenced_write() && !owed.ride.flight.is_current());
         if let Some(owed) = next {
             let cut = owed.ride.flight.cut();
             self.cut_next(cut);

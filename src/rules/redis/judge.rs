@@ -144,12 +144,11 @@ impl RedisRules {
     }
 
     fn judge_key(&self, act: &Act<'_>, key: Key<'_>, notes: &mut Notes) -> Result<(), Denial> {
-        let mut captured = std::mem::take(&mut notes.captured);
+        let captured = &mut notes.captured;
         let found = self.rules.iter().find(|rule| {
             // A rule that denies compares nothing: reads go past it.
-            (key.write || rule.action == Action::Fence) && rule.takes_key(act.name, key.name, &mut captured)
+            (key.write || rule.action == Action::Fence) && rule.takes_key(act.name, key.name, captured)
         });
-        notes.captured = captured;
         match found {
             Some(rule) => self.claim(rule, act, key, notes),
             None => self.unmatched(key.write, "no rule takes one of the keys that it writes"),
@@ -216,11 +215,8 @@ impl RedisRules {
                 continue;
             }
             let start = notes.names.len();
-            let captured = std::mem::take(&mut notes.captured);
-            fence
-                .resource
-                .fill(key.name, &captured, rule.fold_case, &mut notes.names);
-            notes.captured = captured;
+            let (captured, names) = (&notes.captured, &mut notes.names);
+            fence.resource.fill(key.name, captured, rule.fold_case, names);
             let held = Held {
                 name: start..notes.names.len(),
                 token: match presented {

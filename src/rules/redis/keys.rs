@@ -250,6 +250,9 @@ impl KeyTemplate {
 }
 
 fn push_readable(bytes: &[u8], into: &mut String) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return into.push_str(text);
+    }
     for chunk in bytes.utf8_chunks() {
         into.push_str(chunk.valid());
         for byte in chunk.invalid() {

@@ -2,12 +2,40 @@
 //! `COMMAND` by the gate; asked for each command. What it can't tell for sure it says so, and never guesses.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
 /// All commands of a server, as it names them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Table(HashMap<Box<[u8]>, Command>);
+pub struct Table(Named);
+
+type Named = HashMap<Box<[u8]>, Command, BuildHasherDefault<NameHash>>;
+
+/// Hashes short names (FNV-1a). It is the server that puts them in: no client can choose some that meet in one place.
+#[derive(Clone, Copy, Debug)]
+pub struct NameHash(u64);
+
+impl Default for NameHash {
+    fn default() -> NameHash {
+        NameHash(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for NameHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    /// A length, which tells nothing that the bytes don't.
+    fn write_usize(&mut self, _length: usize) {}
+}
 
 /// One command, or one subcommand.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,7 +49,7 @@ pub struct Command {
     /// The same, in the words of earlier versions: the first, the last and the step; zeros where it has none.
     pub range: (i64, i64, i64),
     /// Its subcommands, by their names in lower case.
-    pub below: HashMap<Box<[u8]>, Command>,
+    pub below: HashMap<Box<[u8]>, Command, BuildHasherDefault<NameHash>>,
 }
 
 /// What a server says of a command.
@@ -147,7 +175,7 @@ impl Table {
 }
 
 /// Names are in lower case, and short.
-fn look_up<'t>(commands: &'t HashMap<Box<[u8]>, Command>, name: &[u8]) -> Option<&'t Command> {
+fn look_up<'t>(commands: &'t Named, name: &[u8]) -> Option<&'t Command> {
     let mut lower: SmallVec<[u8; 32]> = SmallVec::from_slice(name.get(..name.len().min(64))?);
     if lower.len() < name.len() {
         return None;
@@ -191,11 +219,7 @@ impl Command {
         }
         if let Some(spec) = self.known_from_earlier() {
             let mut found = SmallVec::new();
-            return match spec.find(words, count, &mut found) {
-                Found::All => Touched::Keys(found),
-                Found::Unclear => Touched::Unclear,
-                Found::Later => Touched::Later,
-            };
+            return spec.find(words, count, &mut found).touched(found);
         }
         let (first, last, step) = self.range;
         match (first, self.flags.movable) {
@@ -208,7 +232,8 @@ impl Command {
                     Access::Read
                 };
                 let last = if last < 0 { count as i64 + last } else { last };
-                place(first, last, step, access, (words.len(), count))
+                let mut found = SmallVec::new();
+                place(first, last, step, access, (words.len(), count), &mut found).touched(found)
             }
         }
     }
@@ -260,8 +285,21 @@ enum Found {
     Later,
 }
 
+/// Where keys stand, and what is done with each.
+type Places = SmallVec<[(usize, Access); 4]>;
+
+impl Found {
+    fn touched(self, keys: Places) -> Touched {
+        match self {
+            Found::All => Touched::Keys(keys),
+            Found::Unclear => Touched::Unclear,
+            Found::Later => Touched::Later,
+        }
+    }
+}
+
 impl KeySpec {
-    fn find(&self, words: &[&[u8]], count: usize, keys: &mut SmallVec<[(usize, Access); 4]>) -> Found {
+    fn find(&self, words: &[&[u8]], count: usize, keys: &mut Places) -> Found {
         let first = match &self.begin {
             Begin::Index(index) => *index,
             Begin::Keyword(keyword, from) => match behind(keyword, *from, words, count) {
@@ -303,27 +341,35 @@ impl KeySpec {
             }
             Find::Unknown => return Found::Unclear,
         };
-        match place(first, last, step, self.access, (words.len(), count)) {
-            Touched::Keys(found) => keys.extend(found),
-            Touched::Unclear => return Found::Unclear,
-            Touched::Later => return Found::Later,
-        }
-        Found::All
+        place(first, last, step, self.access, (words.len(), count), keys)
     }
 }
 
-/// The words from `first` to `last`, as far as the command has them; all must have come.
-fn place(first: i64, last: i64, step: i64, access: Access, (come, count): (usize, usize)) -> Touched {
+/// Adds the words from `first` to `last`, as far as the command has them; all must have come.
+fn place(
+    first: i64,
+    last: i64,
+    step: i64,
+    access: Access,
+    (come, count): (usize, usize),
+    keys: &mut Places,
+) -> Found {
     if first < 1 || step < 1 {
-        return Touched::Unclear;
+        return Found::Unclear;
     }
     let last = last.min(count as i64 - 1);
+    if first == last && last < come as i64 {
+        // Of most commands.
+        keys.push((first as usize, access));
+        return Found::All;
+    }
     // The last word of the range need not be a key: MSET ends with a value, which is not waited for.
     if last >= first && last - (last - first) % step >= come as i64 {
-        return Touched::Later;
+        return Found::Later;
     }
     let places = (first..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX));
-    Touched::Keys(places.map(|at| (at as usize, access)).collect())
+    keys.extend(places.map(|at| (at as usize, access)));
+    Found::All
 }
 
 struct Incomplete;

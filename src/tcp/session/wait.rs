@@ -108,8 +108,12 @@ impl Session<'_, '_> {
                 first = (at, late);
             }
         };
-        if let (Up::Ended(at), None) = (self.up, &self.client) {
-            sooner(at + self.gate.listener.upstream.settle_after, Late::Silent);
+        if let Up::Ended(at) = self.up
+            && (self.client.is_none() || self.stopped)
+        {
+            // A stop waits for what the backend still says, and not for one that says nothing.
+            let since = if self.stopped { at.max(self.moved_at) } else { at };
+            sooner(since + self.gate.listener.upstream.settle_after, Late::Silent);
         }
         if !self.resting {
             sooner(self.moved_at + QUIET, Late::Quiet);

@@ -12,7 +12,7 @@ mod tests;
 mod value;
 mod write;
 
-pub use self::reply::{Frame, Replies};
+pub use self::reply::{Frame, Replies, short_reply};
 pub use self::request::{BULK_BYTES_MAX, Known, Passed, Read, Requests, WORDS_MAX};
 pub use self::value::Value;
 pub use self::write::{write_command, write_error};
@@ -69,6 +69,14 @@ fn number_line(bytes: &[u8], wrong: ProtocolError) -> Result<Option<(&[u8], usiz
 
 /// A decimal number as Redis writes and reads it: no plus, no leading zeros, no space.
 fn number(text: &[u8]) -> Option<i64> {
+    if let [first @ b'1'..=b'9', rest @ ..] = text
+        && rest.len() < 18
+    {
+        // The usual ones; so many digits always fit.
+        return rest.iter().try_fold(i64::from(first - b'0'), |sum, byte| {
+            byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0'))
+        });
+    }
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let plain = digits.iter().all(u8::is_ascii_digit) && (digits.first() != Some(&b'0') || text == b"0");
     if digits.is_empty() || !plain {

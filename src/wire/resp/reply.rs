@@ -2,7 +2,7 @@
 //!
 //! Of a reply only its first bytes are kept, which tell what it is: an error, a push, a message to a subscriber.
 
-use super::{NUMBER_BYTES_MAX, ProtocolError, number};
+use super::{NUMBER_BYTES_MAX, ProtocolError, number, number_line};
 
 /// Follows the replies of one connection.
 #[derive(Debug, Default)]
@@ -221,6 +221,29 @@ impl Replies {
                 Some(Open::Streamed | Open::Pieces) => return Ok(false),
             };
         }
+    }
+}
+
+/// The length of the reply at the front of `bytes`, where it has come whole and is one line or one text. What is anything
+/// else, or wrong, is for [`Replies`].
+#[must_use]
+pub fn short_reply(bytes: &[u8]) -> Option<usize> {
+    match bytes.first()? {
+        b'+' | b'-' => {
+            let end = memchr::memchr(b'\n', bytes)?;
+            (end > 1 && bytes[end - 1] == b'\r').then_some(end + 1)
+        }
+        b':' | b'$' => {
+            let (text, behind) = number_line(bytes, ProtocolError::Reply).ok()??;
+            let end = match (bytes[0], number(text)?) {
+                (b':', _) | (_, -1) => behind,
+                (_, length) => behind
+                    .checked_add(usize::try_from(length).ok()?)?
+                    .checked_add(2)?,
+            };
+            (end <= bytes.len()).then_some(end)
+        }
+        _ => None,
     }
 }
 

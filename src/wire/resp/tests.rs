@@ -1,6 +1,6 @@
 //! The codec against what Redis does, in one piece and in every two.
 
-use super::{ProtocolError, Read, Replies, Requests, Value, write_command, write_error};
+use super::{ProtocolError, Read, Replies, Requests, Value, short_reply, write_command, write_error};
 
 /// What reading some bytes gave: the commands, and how it ended.
 type Commands = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
@@ -209,7 +209,11 @@ fn each_reply_of_either_version_ends_where_it_ends() {
         (b">?\r\n$10\r\ninvalidate\r\n_\r\n.\r\n", b'>'),
     ];
     for (bytes, kind) in each {
+        if let Some(len) = short_reply(bytes) {
+            assert_eq!(len, bytes.len(), "{}", bytes.escape_ascii());
+        }
         for at in 0..=bytes.len() {
+            assert!(at == bytes.len() || short_reply(&bytes[..at]).is_none());
             let found = replies_of(&[&bytes[..at], &bytes[at..]]).unwrap();
             let ends: Vec<(usize, u8)> = found.iter().map(|(end, kind, _)| (*end, *kind)).collect();
             assert_eq!(
