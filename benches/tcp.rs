@@ -73,7 +73,7 @@ fn run(proxy: &Proxy, way: Way, sessions: u64) {
 fn session(proxy: &Proxy, at: u64, (up, down): (u64, u64)) {
     let mut socket = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
     if proxy.fences {
-        write!(socket, "FENCE session/{at} 34\n").unwrap();
+        writeln!(socket, "FENCE session/{at} 34").unwrap();
     }
     socket.write_all(&down.to_le_bytes()).unwrap();
     let mut other = socket.try_clone().unwrap();

@@ -2,8 +2,8 @@
 //!
 //! The loop moves what can be moved and waits only when nothing did. `commands.rs` takes commands, `ordinary.rs` decides
 //! about the server's own, `words.rs` which of them the gate itself has to understand, `quick.rs` takes the usual ones in one
-//! go, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds each reply's command, `wait.rs` knows what is waited for,
-//! `owed.rs` is the row of answers, `subscribed.rs` what is listened to.
+//! go, `admit.rs` compares and waits, `up.rs` sends, `down.rs` finds each reply's command, `wait.rs` knows what is waited
+//! for, `owed.rs` is the row of answers, `subscribed.rs` what is listened to.
 
 mod admit;
 mod commands;
