@@ -49,7 +49,6 @@ fn each_refusal_says_what_it_is_and_leaves_the_connection_usable() {
         ("SWAPDB 0 1", &["-FENCED unmatched write"]),
         ("DEBUG SLEEP 0", &["-FENCED unmatched write"]),
         ("REPLICAOF no one", &["-FENCED unmatched write"]),
-        ("PSYNC ? -1", &["-FENCED unmatched write", "replication"]),
         ("NOSUCH a", &["-FENCED unmatched write", "nosuch"]),
         ("EVAL return(1) 0", &["-FENCED unmatched write", "rule=scripts"]),
         ("EVAL return(1) -1", &["-FENCED unmatched write"]),
@@ -667,7 +666,7 @@ fn explain_asks_the_server_which_keys_a_command_touches() {
     says(&explain(&["GET", "x"]), &["no write", "passes"]);
     says(&explain(&["FENCE", "3"]), &["the gate's own"]);
     says(&explain(&["MULTI"]), &["begins a transaction"]);
-    says(&explain(&["PSYNC", "?", "-1"]), &["refused (unmatched-write)"]);
+    says(&explain(&["PSYNC", "?", "-1"]), &["a read of everything"]);
 }
 
 // ---- real clients

@@ -5,12 +5,12 @@ mod backends;
 mod gate;
 mod redis;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
 use gate::PATIENCE;
-use redis::{Client, Server, setup, start_with};
+use redis::{Client, Server, setup, start_with, until};
 
 /// Everything passes without a token.
 const ALL: &str = r#"
@@ -121,4 +121,36 @@ fn the_first_write_of_a_connection_asks_nobody_but_the_server() {
     assert_eq!(client.ask("SET a b"), "+OK");
     let told = monitor.reply();
     assert!(told.contains("\"SET\" \"a\" \"b\""), "{told}");
+}
+
+#[test]
+fn a_replica_reads_through_the_gate_and_tells_how_far_it_has_come() {
+    let (server, gate) = start();
+    let mut writer = Client::of(gate.port);
+    assert_eq!(writer.ask("SET before 1"), "+OK");
+    let replica = Server::with(&[&format!("replicaof 127.0.0.1 {}", gate.port)]);
+    let mut behind = replica.client();
+    until(|| behind.ask("GET before") == "1");
+    assert_eq!(writer.ask("SET after 2"), "+OK");
+    until(|| behind.ask("GET after") == "2");
+    assert_eq!(writer.ask("WAIT 1 0"), ":1", "what it tells arrives");
+    assert!(server.client().ask("INFO replication").contains("state=online"));
+}
+
+#[test]
+fn a_connection_that_carries_the_servers_writes_takes_none() {
+    let (server, gate) = start();
+    let mut socket = TcpStream::connect(("127.0.0.1", gate.port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(b"SYNC\r\nSET sneaked in\r\n").unwrap();
+    let mut told = Vec::new();
+    // It ends by a reset, behind what it had been told by then.
+    let _reset = socket.read_to_end(&mut told);
+    assert_eq!(server.client().ask("GET sneaked"), "nil");
+    // An error is a reply like any other.
+    let mut client = Client::of(gate.port);
+    assert_eq!(client.ask("MULTI"), "+OK");
+    assert!(client.ask("SYNC").starts_with("-ERR"));
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    assert_eq!(client.ask("PING"), "+PONG");
 }

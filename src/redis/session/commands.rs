@@ -12,6 +12,7 @@ use super::{Course, End, Ending, OWED_MAX, Session};
 use crate::base::Reason;
 use crate::keeper::Flight;
 use crate::redis::answer::Refusal;
+use crate::rules::Policy;
 use crate::rules::redis::{Carrier, NoToken};
 use crate::wire::resp::{Read, write_command};
 
@@ -270,6 +271,9 @@ impl<'k> Session<'_, 'k> {
     /// What becomes of a command of `count` words, of which these have come.
     async fn decide(&mut self, words: &[&[u8]], count: usize) -> Result<Decided<'k>, End> {
         let whole = words.len() == count;
+        if self.state.replica {
+            return self.hear_replica(words, whole);
+        }
         let Some(special) = special(words) else {
             return match words.is_empty() {
                 true => Ok(Decided::Later),
@@ -280,6 +284,20 @@ impl<'k> Session<'_, 'k> {
             return Ok(Decided::Later);
         }
         self.decide_special(special).await
+    }
+
+    /// A replica says nothing but how far it has come.
+    fn hear_replica(&mut self, words: &[&[u8]], whole: bool) -> Result<Decided<'k>, End> {
+        if !whole || special(words) != Some(Special::Acknowledged) {
+            tracing::info!(
+                listener = &*self.gate.listener.name,
+                client = %self.peer.ip,
+                "a replica sent a command; its connection ends"
+            );
+            return Err(End::Gone);
+        }
+        write_command(self.outbox.tail(), words.iter().copied());
+        Ok(Decided::Answered)
     }
 
     async fn decide_special(&mut self, special: Special<'_>) -> Result<Decided<'k>, End> {
@@ -300,11 +318,13 @@ impl<'k> Session<'_, 'k> {
                 self.set_mute(how);
                 return Ok(Decided::Answered);
             }
-            Special::Replication => {
-                let detail = "a replication stream can't be fenced";
+            Special::Acknowledged => return Ok(Decided::Answered),
+            Special::Sync if self.gate.listener.rules.unmatched.reads == Policy::Deny => {
+                let detail = "a replica reads every key, and unmatched.reads is deny";
                 self.refuse(&Refusal::new(Reason::UnmatchedWrite, detail));
                 return Ok(Decided::Answered);
             }
+            Special::Sync => What::Sync,
             Special::Exec => return self.decide_exec().await,
             Special::Name(name) => match self.named(None, Some(name), false) {
                 Some(what) => what,
@@ -443,8 +463,9 @@ fn fits_a_transaction(special: Special<'_>) -> bool {
         | Special::Reset
         | Special::Quit
         | Special::Harmless
-        | Special::Replication => true,
+        | Special::Acknowledged => true,
         Special::Monitor
+        | Special::Sync
         | Special::Name(_)
         | Special::Hello { .. }
         | Special::Auth(_)

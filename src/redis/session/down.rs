@@ -78,6 +78,10 @@ impl<'k> Session<'_, 'k> {
         if conn.inbox.is_empty() {
             return Ok(false);
         }
+        if self.is_replication(conn.inbox.filled()[0]) {
+            self.pass_replication();
+            return Ok(true);
+        }
         let target = match self.target {
             Some(target) => target,
             None => match self.aim(conn.inbox.filled())? {
@@ -106,6 +110,28 @@ impl<'k> Session<'_, 'k> {
             done?;
         }
         Ok(true)
+    }
+
+    /// Whether what comes is no reply, but what the server tells its replicas. That begins at once, with any reply to `SYNC`
+    /// that is no error.
+    fn is_replication(&self, first: u8) -> bool {
+        let begins =
+            self.target.is_none() && matches!(self.owed.front().map(|owed| &owed.what), Some(What::Sync));
+        self.state.replica || begins && first != b'-'
+    }
+
+    fn pass_replication(&mut self) {
+        if !self.state.replica {
+            self.state.replica = true;
+            // No fence binds it.
+            drop(self.owed.pop_front());
+            self.gone = self.gone.saturating_sub(1);
+        }
+        let Some(conn) = &mut self.conn else { return };
+        if !self.client_gone {
+            self.reply.tail().extend_from_slice(conn.inbox.filled());
+        }
+        conn.inbox.clear();
     }
 
     /// Whose reply starts with these bytes; `None` where they are too few to tell.
@@ -152,6 +178,7 @@ impl<'k> Session<'_, 'k> {
             | What::Reset
             | What::Quit
             | What::Monitor
+            | What::Sync
             | What::Named { .. } => false,
         };
         Ok(Some(match dropped || owed.muted {
@@ -247,7 +274,7 @@ impl<'k> Session<'_, 'k> {
                     self.reply.tail().extend_from_slice(&bytes);
                 }
             }
-            What::Multi | What::Discard | What::Reset | What::Monitor | What::Named { .. } => {}
+            What::Multi | What::Discard | What::Reset | What::Monitor | What::Sync | What::Named { .. } => {}
         }
         owed.ride.flight.settle();
     }

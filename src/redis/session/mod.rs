@@ -113,6 +113,8 @@ struct State {
     welcome: Option<bool>,
     subscribed: Subscribed,
     monitor: bool,
+    /// The client is a replica: what comes from the server is passed on as it is.
+    replica: bool,
     /// The client wants no replies, or not the next one.
     mute: bool,
     mute_next: bool,

@@ -62,6 +62,8 @@ pub enum What {
     Quit,
     /// From here on the server tells what it does, unasked.
     Monitor,
+    /// From its reply on, unless that is an error, nothing that comes is a reply.
+    Sync,
     /// The connection has a name or a user, and perhaps another version of the protocol.
     Named { changes: Vec<Change>, hello: bool },
     /// So many confirmations of this kind, or an error.
@@ -84,6 +86,7 @@ impl What {
             | What::Reset
             | What::Quit
             | What::Monitor
+            | What::Sync
             | What::Named { .. }
             | What::Subscriptions { .. }
             | What::Shards { .. }

@@ -21,7 +21,13 @@ impl<'k> Session<'_, 'k> {
     /// Puts the next command on its way, where that is all there is to do. False: nothing has been done.
     pub(super) fn take_quickly(&mut self) -> bool {
         let state = &self.state;
-        if self.conn.is_none() || state.queued.is_some() || state.monitor || state.mute || state.mute_next {
+        if self.conn.is_none()
+            || state.queued.is_some()
+            || state.monitor
+            || state.replica
+            || state.mute
+            || state.mute_next
+        {
             return false;
         }
         let Ok(Read::Command(len)) = self.requests.read(self.inbox.filled()) else {
@@ -123,8 +129,11 @@ impl<'k> Session<'_, 'k> {
     /// Takes a reply that has come whole, to a command that [`Session::take_quickly`] could have sent. False: nothing has
     /// been done.
     pub(super) fn take_reply_quickly(&mut self) -> bool {
-        let usual =
-            self.target.is_none() && !self.state.monitor && !self.client_gone && self.replies.is_between();
+        let usual = self.target.is_none()
+            && !self.state.monitor
+            && !self.state.replica
+            && !self.client_gone
+            && self.replies.is_between();
         let (Some(conn), Some(first)) = (&mut self.conn, self.owed.front()) else {
             return false;
         };

@@ -31,8 +31,10 @@ pub enum Special<'w> {
     Harmless,
     /// `SUBSCRIBE` and its kin, with so many names.
     Subscriptions(Subscription, usize),
-    /// What replicas say.
-    Replication,
+    /// `SYNC` and `PSYNC`: from its reply on the connection carries what the server writes, and no replies.
+    Sync,
+    /// What a replica tells of how far it has come; it has no reply.
+    Acknowledged,
 }
 
 /// What a command is, where the gate has to understand it.
@@ -58,7 +60,11 @@ pub fn special<'w>(words: &[&'w [u8]]) -> Option<Special<'w>> {
             _ => Some(Special::Harmless),
         },
         b"command" | b"select" | b"ping" | b"echo" => Some(Special::Harmless),
-        b"psync" | b"sync" | b"replconf" => Some(Special::Replication),
+        b"psync" | b"sync" => Some(Special::Sync),
+        b"replconf" if word(1).is_some_and(|word| word.eq_ignore_ascii_case(b"ack")) => {
+            Some(Special::Acknowledged)
+        }
+        b"replconf" => Some(Special::Harmless),
         other => Subscription::of(other).map(|kind| Special::Subscriptions(kind, words.len() - 1)),
     }
 }
@@ -84,7 +90,10 @@ pub fn taken(words: &[&[u8]]) -> Option<&'static str> {
         Special::Quit | Special::Monitor | Special::Harmless | Special::Subscriptions(..) => {
             "passes: it is about the connection, and changes no data"
         }
-        Special::Replication => "refused (unmatched-write): a replication stream can't be fenced",
+        Special::Sync => {
+            "a read of everything, as unmatched.reads says; from then on the connection carries the server's writes alone"
+        }
+        Special::Acknowledged => "passes from a replica, and is dropped from everybody else",
     })
 }
 
