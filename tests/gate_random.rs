@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use gate::dice::Dice;
 use gate::{Ask, Conn, Front, Setup, Stub, ask};
 
 /// A bucket alone, and one that two fences guard; `open` takes writes without a token.
@@ -30,31 +31,6 @@ const RULES: &str = r#"
         token: { header: Fencing-Token }
         drain_timeout: 5s
 "#;
-
-/// A small generator: runs with one seed make the same choices in each holder.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.below(from.len() as u64)).unwrap()]
-    }
-}
 
 const BUCKETS: [&str; 5] = ["open", "r1", "r2", "r3", "r4"];
 
@@ -154,9 +130,8 @@ fn random_holders_and_crashes_over_http_2_never_take_a_resource_backwards() {
 
 /// Runs it for so many rounds, or long.
 fn run(front: Front, rounds: usize) {
-    let seed: u64 = std::env::var("FENCEGATE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let seed = gate::dice::seed();
     let (rounds, pause) = if gate::is_long_run() { (40, 5) } else { (rounds, 3) };
-    eprintln!("FENCEGATE_SEED={seed}");
     let stub = Stub::start();
     let mut gate = Setup::rules(RULES)
         .settle_after("1s")
@@ -172,7 +147,7 @@ fn run(front: Front, rounds: usize) {
         .map(|number| {
             let world = Arc::clone(&world);
             std::thread::spawn(move || {
-                let mut dice = Dice((seed << 8) + number + 1);
+                let mut dice = Dice::new((seed << 8) + number + 1);
                 while !world.stop.load(Ordering::Relaxed) {
                     let request = world.request(&mut dice);
                     if world.send(&mut dice, &request).is_err() {

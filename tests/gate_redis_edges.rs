@@ -7,15 +7,8 @@ mod redis;
 
 use std::time::Instant;
 
-use gate::{PATIENCE, Pki};
-use redis::{Client, RULES, Server, setup, start, start_with, until, waiting, written};
-
-#[track_caller]
-fn says(reply: &str, words: &[&str]) {
-    for word in words {
-        assert!(reply.contains(word), "{reply:?} lacks {word:?}");
-    }
-}
+use gate::{Gate, PATIENCE, Pki};
+use redis::{Client, RULES, Server, fences, says, setup, start, start_with, until, waiting, written};
 
 #[test]
 fn a_large_value_that_turned_stale_takes_no_other_command_of_its_pipeline_with_it() {
@@ -44,9 +37,14 @@ fn a_large_value_that_turned_stale_takes_no_other_command_of_its_pipeline_with_i
             sender.send("GET orders:1");
             sender.replies(100)
         });
-        // It raises in the gate, and is answered once the server works again.
+        // It is seen by the gate, and answered once the server works again: whether the large one had begun by then, or
+        // is refused from the start.
         new.send("SET orders:2 b");
-        until(|| waiting(&gate) == 1);
+        until(|| {
+            fences(&gate)
+                .iter()
+                .any(|fence| fence["resource"] == "orders/2" && fence["highest"] == "2")
+        });
         server.go_on();
         let replies = sending.join().unwrap();
         assert!(replies.iter().all(|reply| reply == "+OK"), "{:?}", replies.last());
@@ -59,14 +57,20 @@ fn a_large_value_that_turned_stale_takes_no_other_command_of_its_pipeline_with_i
     assert_eq!(server.client().ask("GET orders:2"), "b");
 }
 
-#[test]
-fn who_is_not_authenticated_can_not_make_the_gate_keep_much() {
-    let server = Server::with(&["requirepass sesame"]);
+/// A server that wants a password, and a gate that has it.
+fn guarded(rules: &str, lines: &[&str]) -> (Server, Gate) {
+    let server = Server::with(&[&["requirepass sesame"], lines].concat());
     let password = server.folder.path().join("password");
     std::fs::write(&password, "sesame\n").unwrap();
-    let gate = setup(RULES)
+    let gate = setup(rules)
         .upstream(&format!("password_file: \"{}\"", password.display()))
         .start(server.port);
+    (server, gate)
+}
+
+#[test]
+fn who_is_not_authenticated_can_not_make_the_gate_keep_much() {
+    let (_server, gate) = guarded(RULES, &[]);
     let before = gate.memory_kib("VmRSS:");
     for first in ["fence", "mset", "nosuch"] {
         let mut client = Client::of(gate.port);
@@ -109,12 +113,7 @@ fn many_words(first: &str) -> Vec<u8> {
 
 #[test]
 fn nobody_raises_who_has_not_given_the_servers_password() {
-    let server = Server::with(&["requirepass sesame"]);
-    let password = server.folder.path().join("password");
-    std::fs::write(&password, "sesame\n").unwrap();
-    let gate = setup(RULES)
-        .upstream(&format!("password_file: \"{}\"", password.display()))
-        .start(server.port);
+    let (_server, gate) = guarded(RULES, &[]);
     let mut stranger = Client::holder(&gate, 5_000);
     for command in [
         "SET orders:1 x",
@@ -277,16 +276,11 @@ fn what_a_transaction_holds_beside_writes_is_the_servers_to_answer() {
 
 #[test]
 fn a_hello_is_the_servers_to_answer_and_its_user_and_name_are_heard() {
-    let server = Server::with(&["requirepass sesame", "user worker on >secret ~* &* +@all"]);
-    let password = server.folder.path().join("password");
-    std::fs::write(&password, "sesame\n").unwrap();
     let rules = RULES.replace(
         "{ connection: true }, drain_timeout",
         "{ connection: true, pattern: 'holder-(\\d+)' }, drain_timeout",
     );
-    let gate = setup(&rules)
-        .upstream(&format!("password_file: \"{}\"", password.display()))
-        .start(server.port);
+    let (server, gate) = guarded(&rules, &["user worker on >secret ~* &* +@all"]);
     let mut client = Client::of(gate.port);
     let direct = |command: &str| server.client().ask(command);
     for command in [
@@ -398,4 +392,53 @@ fn a_server_at_a_socket_in_the_file_system_is_fenced_alike() {
     let mut new = Client::holder(&gate, 2);
     assert_eq!(new.ask("SET orders:1 b"), "+OK");
     says(&old.reply(), &["-FENCED stale token 1 < 2"]);
+}
+
+/// A record of TLS that the socket has not taken whole is made all the same: none of it may go once a command in it is
+/// stale, and none of it may be said to have been refused and go.
+#[test]
+fn what_stands_in_a_record_of_tls_that_was_not_taken_goes_nowhere_once_it_is_stale() {
+    const PUSHES: usize = 12_000;
+    let pki = Pki::new();
+    let (server, port) = Server::behind_tls(&pki);
+    let gate = setup(RULES)
+        .settle_after("30s")
+        .upstream(&pki.upstream())
+        .start(port);
+    let mut old = Client::holder(&gate, 1);
+    let mut new = Client::holder(&gate, 2);
+    assert_eq!(old.ask("GET orders:1"), "nil");
+    assert_eq!(new.ask("GET free:1"), "nil");
+    server.pause();
+    let padding = vec![b'p'; 1_000];
+    let mut row = written(&[b"RPUSH", b"orders:1", &padding]).repeat(PUSHES);
+    // Something that may go, behind all that may not.
+    row.extend(written(&[b"ECHO", &[b'e'; 100_000]]));
+    let (pushed, came) = std::thread::scope(|scope| {
+        let sender = &mut old;
+        let sending = scope.spawn(move || {
+            sender.send_bytes(&row);
+            let mut replies = Vec::new();
+            while replies.len() <= PUSHES && replies.last().is_none_or(|last| last != "END") {
+                replies.push(sender.reply());
+            }
+            replies
+        });
+        // As much as goes is at the server's door, and what comes next is blocked.
+        let mut before = 0.0;
+        until(|| {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let now = gate.metric("fencegate_in_flight_writes", &[]);
+            std::mem::replace(&mut before, now) == now && now > 100.0
+        });
+        new.send("RPUSH orders:1 new");
+        until(|| waiting(&gate) == 1);
+        server.go_on();
+        let pushed = new.reply();
+        (pushed, sending.join().unwrap())
+    });
+    let applied = came.iter().filter(|reply| reply.starts_with(':')).count();
+    assert_eq!(pushed, format!(":{}", applied + 1), "{:?}", came.last());
+    assert_eq!(server.client().ask("LLEN orders:1"), format!(":{}", applied + 1));
+    assert_eq!(server.client().ask("LINDEX orders:1 -1"), "new");
 }

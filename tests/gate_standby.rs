@@ -8,7 +8,7 @@ mod gate;
 use std::time::{Duration, Instant};
 
 use etcd::{Etcd, Forwarder, Mode};
-use gate::{Conn, Gate, Setup, Stub, ask, head};
+use gate::{Conn, Gate, Setup, Stub, ask, head, wait_until};
 
 /// What the tests below count with.
 const TTL: Duration = Duration::from_secs(2);
@@ -54,15 +54,6 @@ fn role(gate: &Gate) -> (u16, String) {
             reply.json()["role"].as_str().unwrap_or_default().to_owned(),
         ),
         Err(_) => (0, String::new()),
-    }
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + gate::PATIENCE;
-    while !is() {
-        assert!(Instant::now() < end, "{what} never came");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

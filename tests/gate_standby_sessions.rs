@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use etcd::{Etcd, Forwarder, Mode};
 use gate::sessions::{BY_TLV, Backend, End, Manners, is_reset, reads, session, tcp};
-use gate::{Gate, Setup, ask};
+use gate::{Gate, Setup, ask, wait_until};
 use redis::{Client, Server, setup as redis_setup, written};
 
 const SETTLE: Duration = Duration::from_secs(1);
@@ -31,15 +31,6 @@ fn is_active(gate: &Gate) -> bool {
         return false;
     };
     (reply.status, reply.json()["role"].as_str()) == (200, Some("active"))
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + gate::PATIENCE;
-    while !is() {
-        assert!(Instant::now() < end, "{what} never came");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// SIGSTOP, and none of its threads runs any more.

@@ -156,6 +156,16 @@ impl Stream {
         }
     }
 
+    /// How many bytes at the front of the next write can't be taken back: TLS has made a record of them, of which the
+    /// socket has not taken all. They go as they are, or nothing goes any more.
+    #[must_use]
+    pub fn sealed(&self) -> usize {
+        match &self.0 {
+            Io::Tls(session) => session.sealed(),
+            Io::Tcp(_) | Io::Unix(_) | Io::Pipe(_) => 0,
+        }
+    }
+
     /// Whether nothing has come since the last read: neither bytes nor an end. Costs no system call, but for
     /// `ask_kernel`.
     pub fn is_silent(&mut self, ask_kernel: bool) -> bool {

@@ -131,6 +131,11 @@ impl Session {
         Ok(taken)
     }
 
+    /// How many bytes at the front of the next write stand in a record that was made and not taken whole.
+    pub fn sealed(&self) -> usize {
+        self.sealed
+    }
+
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.sealed == 0 {
             let next = &bytes[..bytes.len().min(SEAL_MAX)];

@@ -130,7 +130,8 @@ impl Conn {
     /// byte was not taken. One that may not commit stops what comes before it from going no further than to its first
     /// byte; at that byte it is [`Sent::Cut`].
     ///
-    /// For backends without TLS: there the socket takes whole bytes.
+    /// With TLS a record that was made and not taken whole goes as it is: where one that ends in it may not commit, nothing
+    /// of it may go, and that is [`Sent::Cut`] too. [`Stream::sealed`] tells, and the connection must be dropped then.
     pub fn send_row<'r, 'k: 'r>(
         &mut self,
         rides: impl Iterator<Item = &'r mut Ride<'k>>,
@@ -139,7 +140,11 @@ impl Conn {
         if outbox.is_empty() {
             return Sent::All;
         }
-        let mut len = outbox.len().min(ROW_BYTES_MAX);
+        let sealed = self.stream.sealed();
+        let mut len = match sealed {
+            0 => outbox.len().min(ROW_BYTES_MAX),
+            sealed => sealed,
+        };
         let mut committed: SmallVec<[&mut Ride<'k>; 16]> = SmallVec::new();
         for ride in rides {
             if ride.ends > self.sent + len as u64 {
@@ -147,7 +152,10 @@ impl Conn {
             }
             match ride.flight.commit() {
                 Ok(()) => committed.push(ride),
-                Err(cut) if ride.begins <= self.sent => return Sent::Cut(cut),
+                Err(cut) if sealed > 0 || ride.begins <= self.sent => {
+                    committed.into_iter().for_each(|ride| ride.flight.uncommit());
+                    return Sent::Cut(cut);
+                }
                 Err(_later) => {
                     len = usize::try_from(ride.begins - self.sent).unwrap_or(len).min(len);
                     break;

@@ -7,6 +7,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod client;
+pub mod dice;
 pub mod frames;
 mod front;
 pub mod h2;
@@ -38,6 +39,16 @@ pub fn start_with(setup: Setup) -> (Stub, Gate) {
 /// Long runs, for a machine that has the night.
 pub fn is_long_run() -> bool {
     std::env::var_os("FENCEGATE_LONG").is_some_and(|value| value != "0")
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < end, "{what} never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Sleeps until `moment`. For scenarios that are about time itself.

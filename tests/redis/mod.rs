@@ -218,6 +218,14 @@ impl Client {
     }
 }
 
+/// The reply has all of these words.
+#[track_caller]
+pub fn says(reply: &str, words: &[&str]) {
+    for word in words {
+        assert!(reply.contains(word), "{reply:?} lacks {word:?}");
+    }
+}
+
 /// A command as clients write it.
 pub fn written(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
@@ -239,15 +247,17 @@ pub fn until(mut ask: impl FnMut() -> bool) {
     }
 }
 
-/// How many commands wait at all fences together.
-pub fn waiting(gate: &Gate) -> u64 {
+/// What the admin address says of all fences.
+pub fn fences(gate: &Gate) -> Vec<serde_json::Value> {
     let json = Conn::open(gate.admin)
         .send("GET /api/v1/fences HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         .reply()
         .json();
-    let fences = json["fences"].as_array().unwrap();
-    fences
-        .iter()
-        .map(|fence| fence["waiting"].as_u64().unwrap())
-        .sum()
+    json["fences"].as_array().unwrap().clone()
+}
+
+/// How many commands wait at all fences together.
+pub fn waiting(gate: &Gate) -> u64 {
+    let waiting = |fence: &serde_json::Value| fence["waiting"].as_u64().unwrap();
+    fences(gate).iter().map(waiting).sum()
 }

@@ -39,6 +39,7 @@ impl<'k> Session<'_, 'k> {
                 tracing::debug!(%error, "the backend takes no more");
                 // Perhaps it has answered first: reading comes to its end.
                 self.outbox.clear();
+                self.ending = self.ending.or(Some(Ending::Order));
                 Ok(true)
             }
         }
@@ -120,21 +121,33 @@ impl<'k> Session<'_, 'k> {
         else {
             return;
         };
-        let refusal = self.cut_refusal(cut, &self.owed[index].names);
+        let (sent, sealed) = self
+            .conn
+            .as_ref()
+            .map_or((0, 0), |conn| (conn.sent(), conn.stream().sealed()));
+        let torn = self.owed[index].ride.begins < sent || sealed > 0;
+        // In one record of TLS with it may stand others that could still go.
+        let stale = (index..self.owed.len())
+            .find(|index| !self.owed[*index].ride.flight.is_current())
+            .filter(|_| torn)
+            .unwrap_or(index);
+        let refusal = self.cut_refusal(cut, &self.owed[stale].names);
         let bytes = self.written(&refusal);
-        let sent = self.conn.as_ref().map_or(0, |conn| conn.sent());
-        let owed = &mut self.owed[index];
-        // Dropped, it is over: it has not committed.
-        owed.ride.flight = Flight::unfenced();
-        let (begins, ends) = (owed.ride.begins, owed.ride.ends);
-        if begins < sent {
-            // A part is at the server, and nothing else can follow it there.
-            owed.what = What::Own(bytes);
+        if torn {
+            // Nothing else can follow it.
             self.owed.truncate(index + 1);
+            match stale == index {
+                true => self.owed[index] = Owed::own(bytes, self.owed[index].muted),
+                false => self.owed.truncate(index),
+            }
             self.outbox.clear();
             self.ending = Some(Ending::Cut);
             return self.settle_own();
         }
+        let owed = &mut self.owed[index];
+        // Dropped, it is over: it has not committed.
+        owed.ride.flight = Flight::unfenced();
+        let (begins, ends) = (owed.ride.begins, owed.ride.ends);
         if matches!(owed.what, What::Exec) {
             self.discard_instead(index, bytes);
             return self.settle_own();
