@@ -403,6 +403,39 @@ fn the_holder_goes_on_while_the_store_takes_nothing() {
     assert_eq!(stub.tokens().len(), 21);
 }
 
+/// As `ulimit -f` does it: the file of the marks must not grow, and what is in it already may be written.
+#[test]
+fn a_bound_on_the_size_of_files_refuses_raises_and_ends_nothing() {
+    let (_stub, mut gate) = settling("500ms");
+    gate.send(put("/orders/1", 33)).is_ok();
+    let marks = gate.folder.path().join("data/marks");
+    gate.limit_files(Some(std::fs::metadata(&marks).unwrap().len()));
+    let mut taken = Vec::new();
+    let refused = (0..100_000).find(|n| {
+        let target = format!("/{n}-{}/1", "x".repeat(2_000));
+        let reply = gate.send(put(&target, 7));
+        if reply.status == 503 {
+            reply.is(503, "store-unavailable");
+            return true;
+        }
+        taken.push(target);
+        false
+    });
+    assert!(refused.is_some(), "the file did not want to grow");
+    gate.send(put("/orders/1", 33)).is_ok();
+    gate.limit_files(None);
+    let end = Instant::now() + gate::PATIENCE;
+    while gate.send(put("/orders/1", 34)).status == 503 {
+        assert!(Instant::now() < end, "it does not recover: {}", gate.log());
+    }
+    gate.kill();
+    gate.start();
+    gate.send(put("/orders/1", 33)).is(412, "stale-token");
+    for target in taken {
+        gate.send(put(&target, 6)).is(412, "stale-token");
+    }
+}
+
 // ---- S14
 
 #[test]

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Config, Problem};
+use crate::server;
 
 /// A reverse proxy that checks fencing tokens in front of an unmodified store.
 #[derive(Parser)]
@@ -66,6 +67,8 @@ struct Configured {
 /// Runs the program with the arguments of the process.
 #[must_use]
 pub fn run() -> ExitCode {
+    // Before anything is written: `store` writes marks too, and each verb may write to a file that it was given.
+    server::outlive_size_limit();
     match Arguments::parse().verb {
         Verb::Check(arguments) => check::run(&arguments.config),
         Verb::Explain(arguments) => explain::run(&arguments),

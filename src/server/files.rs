@@ -1,5 +1,5 @@
-//! How many files the process may have open: each connection is one, and one more towards the backend. A long
-//! stream over plain TCP has four more, but no more than 256 such ways are open at once.
+//! What the system allows in files. How many may be open: each connection is one, and one more towards the backend. A
+//! long stream over plain TCP has four more, but no more than 256 such ways are open at once. And how large one may be.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,4 +22,11 @@ pub fn raise_limit() -> io::Result<u64> {
         }
     }
     Ok(limit.rlim_cur)
+}
+
+/// From now on a write beyond the bound on the size of a file (`ulimit -f`, systemd's `LimitFSIZE`) fails as on a full
+/// disk. Without it the system ends the process in the middle of that write, with all that is in flight.
+pub fn outlive_size_limit() {
+    // SAFETY: it installs no handler, and touches no memory of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }

@@ -25,6 +25,7 @@ use self::accept::{accept, listen};
 use self::certificates::Certificates;
 use self::core::{Cores, Message};
 use self::gates::Gate;
+pub use self::files::outlive_size_limit;
 use self::signals::Signals;
 pub use self::store::settings;
 use self::store::{Opened, hold_of};

@@ -211,9 +211,8 @@ impl Gate {
         // SAFETY: all calls are async-signal-safe and touch no memory of ours.
         unsafe {
             command.pre_exec(move || {
-                // It must not outlive a test that is killed, and a full store must not end it.
+                // It must not outlive a test that is killed.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
                 if let Some((at_first, at_most)) = files {
                     let limit = libc::rlimit {
                         rlim_cur: at_first,
