@@ -5,9 +5,9 @@ mod backends;
 mod gate;
 mod redis;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use gate::{Gate, PATIENCE, Pki};
+use gate::{Gate, PATIENCE, Pki, sleep_until};
 use redis::{Client, RULES, Server, fences, says, setup, start, start_with, until, waiting, written};
 
 #[test]
@@ -55,6 +55,33 @@ fn a_large_value_that_turned_stale_takes_no_other_command_of_its_pipeline_with_i
         says(&reply, &["-FENCED stale token 1 < 2", "resource=orders/2"]);
     }
     assert_eq!(server.client().ask("GET orders:2"), "b");
+}
+
+/// One that is at somebody's script, say. What the gate asks it first is waited for no less than a client would wait for
+/// its reply, whether the client is new or its command's keys are the server's to tell.
+#[test]
+fn a_server_that_is_busy_for_long_makes_clients_wait_and_refuses_them_nothing() {
+    let (server, gate) = start_with(setup(RULES).upstream("response_timeout: 30s"));
+    let mut known = Client::of(gate.port);
+    assert_eq!(known.ask("RPUSH free:1 b"), ":1");
+    server.pause();
+    let mut new = Client::of(gate.port);
+    new.send("SET free:2 b");
+    known.send("SORT free:1 ALPHA STORE free:3");
+    sleep_until(Instant::now() + Duration::from_secs(7));
+    server.go_on();
+    assert_eq!(known.reply(), ":1", "{}", gate.log());
+    assert_eq!(new.reply(), "+OK", "{}", gate.log());
+}
+
+#[test]
+fn a_server_that_says_nothing_for_response_timeout_is_not_waited_for() {
+    let (server, gate) = start_with(setup(RULES).upstream("response_timeout: 300ms"));
+    server.pause();
+    let reply = Client::of(gate.port).ask("SET free:1 b");
+    says(&reply, &["-FENCED upstream unreachable", "within 300ms"]);
+    server.go_on();
+    until(|| Client::of(gate.port).ask("SET free:1 b") == "+OK");
 }
 
 /// A server that wants a password, and a gate that has it.

@@ -4,7 +4,7 @@
 //! One for each core. It is opened when it is needed first, and what it knows ends with it: a server that was started
 //! anew may have other commands.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +42,9 @@ pub enum Unasked {
     /// It can't be connected.
     #[error(transparent)]
     NoConn(#[from] NoConn),
+    /// It has not answered; it may be at another client's slow command.
+    #[error("the backend has not answered the gate's own question within {0:?}")]
+    Late(Duration),
     /// The connection broke, or what came was no answer.
     #[error("asking the backend failed: {0}")]
     Broken(#[from] io::Error),
@@ -67,9 +70,12 @@ pub enum Unasked {
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A command that the table doesn't know may have come since: it is asked for again, but not more often than so.
 const FRESH: Duration = Duration::from_secs(1);
+/// On an older connection. What is silent for longer may be gone without a word: a new connection tells that from a
+/// server that is busy.
+const ALIVE_MAX: Duration = Duration::from_secs(5);
 
 impl Asker {
-    /// Asks the server behind `backend`, waiting so long for each answer.
+    /// Asks the server behind `backend`, waiting so long for what is asked of it, others' questions before it included.
     #[must_use]
     pub fn new(backend: Backend, credentials: Option<Credentials>, patience: Duration) -> Asker {
         Asker {
@@ -87,14 +93,17 @@ impl Asker {
     /// # Errors
     /// [`Unasked`].
     pub async fn table(&self) -> Result<Arc<Table>, Unasked> {
-        let mut held = self.side.lock().await;
-        if let Some(mut side) = held.take()
-            && self.ask(&mut side.conn, &[b"PING"]).await.is_ok()
-        {
-            return Ok(Arc::clone(&held.insert(side).table));
-        }
-        let side = self.open().await?;
-        Ok(Arc::clone(&held.insert(side).table))
+        self.in_time(async {
+            let mut held = self.side.lock().await;
+            if let Some(mut side) = held.take()
+                && is_alive(&mut side.conn).await
+            {
+                return Ok(Arc::clone(&held.insert(side).table));
+            }
+            let side = self.open().await?;
+            Ok(Arc::clone(&held.insert(side).table))
+        })
+        .await
     }
 
     /// The table again, where it wasn't read a moment ago.
@@ -102,20 +111,23 @@ impl Asker {
     /// # Errors
     /// [`Unasked`].
     pub async fn table_again(&self) -> Result<Arc<Table>, Unasked> {
-        let mut held = self.side.lock().await;
-        let mut side = match held.take() {
-            Some(side) if side.read_at.elapsed() < FRESH => side,
-            Some(mut side) => {
-                side.table = self.read_table(&mut side.conn).await?;
-                side.read_at = Instant::now();
-                side
-            }
-            None => self.open().await?,
-        };
-        let table = Arc::clone(&side.table);
-        side.conn.inbox.clear();
-        *held = Some(side);
-        Ok(table)
+        self.in_time(async {
+            let mut held = self.side.lock().await;
+            let mut side = match held.take() {
+                Some(side) if side.read_at.elapsed() < FRESH => side,
+                Some(mut side) => {
+                    side.table = read_table(&mut side.conn).await?;
+                    side.read_at = Instant::now();
+                    side
+                }
+                None => self.open().await?,
+            };
+            let table = Arc::clone(&side.table);
+            side.conn.inbox.clear();
+            *held = Some(side);
+            Ok(table)
+        })
+        .await
     }
 
     /// The keys of a command and whether it may change each; `None` where the server can't tell either.
@@ -154,15 +166,23 @@ impl Asker {
     }
 
     async fn ask_any(&self, question: &[&[u8]]) -> Result<Value, Unasked> {
-        let mut held = self.side.lock().await;
-        let mut side = match held.take() {
-            Some(side) => side,
-            None => self.open().await?,
-        };
-        // Whoever gives up waiting drops the connection: the next one would get this answer.
-        let answer = self.ask(&mut side.conn, question).await?;
-        *held = Some(side);
-        Ok(answer)
+        self.in_time(async {
+            let mut held = self.side.lock().await;
+            let mut side = match held.take() {
+                Some(side) => side,
+                None => self.open().await?,
+            };
+            let answer = exchange(&mut side.conn, question).await?;
+            *held = Some(side);
+            Ok(answer)
+        })
+        .await
+    }
+
+    /// Who gives up waiting has taken the connection out of its place and drops it: the next one would get this answer.
+    async fn in_time<T>(&self, question: impl Future<Output = Result<T, Unasked>>) -> Result<T, Unasked> {
+        let answered = tokio::time::timeout(self.patience, question).await;
+        answered.unwrap_or(Err(Unasked::Late(self.patience)))
     }
 
     async fn open(&self) -> Result<Side, Unasked> {
@@ -176,33 +196,33 @@ impl Asker {
             } else {
                 &[b"AUTH", question[2]][..]
             };
-            let answer = self.ask(&mut conn, words).await?;
+            let answer = exchange(&mut conn, words).await?;
             if let Value::Error(_) = answer {
                 return Err(refused("AUTH", &answer));
             }
         }
-        let table = self.read_table(&mut conn).await?;
+        let table = read_table(&mut conn).await?;
         Ok(Side {
             conn,
             table,
             read_at: Instant::now(),
         })
     }
+}
 
-    async fn read_table(&self, conn: &mut Conn) -> Result<Arc<Table>, Unasked> {
-        let answer = self.ask(conn, &[b"COMMAND"]).await?;
-        let table = tables::read(&answer).ok_or_else(|| refused("COMMAND", &answer))?;
-        tracing::debug!(commands = table.len(), "the backend's commands are read");
-        Ok(Arc::new(table))
-    }
+/// Whether the server behind an older connection answers on it.
+async fn is_alive(conn: &mut Conn) -> bool {
+    matches!(
+        tokio::time::timeout(ALIVE_MAX, exchange(conn, &[b"PING"])).await,
+        Ok(Ok(_))
+    )
+}
 
-    async fn ask(&self, conn: &mut Conn, words: &[&[u8]]) -> io::Result<Value> {
-        let exchange = exchange(conn, words);
-        match tokio::time::timeout(self.patience, exchange).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
-        }
-    }
+async fn read_table(conn: &mut Conn) -> Result<Arc<Table>, Unasked> {
+    let answer = exchange(conn, &[b"COMMAND"]).await?;
+    let table = tables::read(&answer).ok_or_else(|| refused("COMMAND", &answer))?;
+    tracing::debug!(commands = table.len(), "the backend's commands are read");
+    Ok(Arc::new(table))
 }
 
 async fn exchange(conn: &mut Conn, words: &[&[u8]]) -> io::Result<Value> {

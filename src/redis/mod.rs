@@ -110,10 +110,11 @@ fn backend(listener: &RedisListener) -> Backend {
     }
 }
 
-/// Asks the server of a listener.
+/// Asks the server of a listener for a person, who is told sooner where it is busy.
 #[must_use]
 pub fn asker(listener: &RedisListener) -> Asker {
-    Asker::new(backend(listener), listener.credentials.clone(), ASK_MAX)
+    let patience = listener.response_timeout.min(ASK_MAX);
+    Asker::new(backend(listener), listener.credentials.clone(), patience)
 }
 
 /// What one core keeps for one gate.
@@ -123,7 +124,7 @@ pub struct Core {
     asker: Asker,
 }
 
-/// How long the server may take to answer what the gate itself asks; it may be at another client's slow command.
+/// How long a person waits for the server's answer at most.
 const ASK_MAX: Duration = Duration::from_secs(5);
 
 impl Core {
@@ -132,7 +133,13 @@ impl Core {
     pub fn new(gate: &Gate) -> Arc<Core> {
         Arc::new(Core {
             pool: Pool::new(backend(&gate.listener), Arc::clone(&gate.slots)),
-            asker: asker(&gate.listener),
+            // A server that is at another client's slow command answers later: a client that waits for the gate's own
+            // question waits as long as it would for its own.
+            asker: Asker::new(
+                backend(&gate.listener),
+                gate.listener.credentials.clone(),
+                gate.listener.response_timeout,
+            ),
         })
     }
 
