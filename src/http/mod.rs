@@ -73,6 +73,12 @@ impl Gate {
         })
     }
 
+    /// The checked configuration of this listener.
+    #[must_use]
+    pub fn listener(&self) -> &HttpListener {
+        &self.listener
+    }
+
     /// From now on connections are closed after the request that they are at.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);

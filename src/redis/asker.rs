@@ -16,7 +16,7 @@ use crate::base::Buf;
 use crate::config::Credentials;
 use crate::keeper::Flight;
 use crate::rules::redis::Table;
-use crate::upstream::{Backend, Conn, NoConn, Pool, Sent, Slots};
+use crate::upstream::{Amiss, Backend, Conn, NoConn, Pool, Sent, Slots};
 use crate::wire::resp::{Replies, Value, write_command};
 
 /// Asks one server.
@@ -64,6 +64,24 @@ pub enum Unasked {
         /// What would help, where that is known.
         advice: &'static str,
     },
+}
+
+impl Unasked {
+    /// What is wrong with the server, for whoever configures it.
+    pub fn into_amiss(self, secured: bool) -> Amiss {
+        let advice = match self {
+            Unasked::NoConn(NoConn::Unreachable(error)) => return Amiss::unreachable(error, secured),
+            Unasked::Broken(_) | Unasked::NoServer { .. } => {
+                "; upstream.url has to lead to a Redis server, and one that wants TLS needs upstream.tls"
+            }
+            Unasked::Late(_) => "; does upstream.url lead to a Redis server? One that is busy is waited for",
+            Unasked::NoConn(NoConn::Full) | Unasked::Refused { .. } => "",
+        };
+        Amiss {
+            problem: self.into(),
+            advice,
+        }
+    }
 }
 
 /// The largest answer.

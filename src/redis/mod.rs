@@ -34,7 +34,7 @@ use crate::keeper::{Room, Seat};
 use crate::net::Stream;
 use crate::observe::{Decisions, Metrics};
 use crate::rules::Mode;
-use crate::upstream::{Backend, Pool, Slots};
+use crate::upstream::{Amiss, Backend, Pool, Slots};
 
 /// One listener's gate: what all its connections share.
 #[derive(Debug)]
@@ -115,6 +115,20 @@ fn backend(listener: &RedisListener) -> Backend {
 pub fn asker(listener: &RedisListener) -> Asker {
     let patience = listener.response_timeout.min(ASK_MAX);
     Asker::new(backend(listener), listener.credentials.clone(), patience)
+}
+
+/// Looks once whether the server is there and lets the gate ask what it has to.
+///
+/// # Errors
+/// [`Amiss`].
+pub async fn probe(listener: &RedisListener) -> Result<(), Amiss> {
+    let asker = asker(listener);
+    let asked = asker.table().await;
+    asker.close();
+    match asked {
+        Ok(_) => Ok(()),
+        Err(unasked) => Err(unasked.into_amiss(listener.upstream.tls.is_some())),
+    }
 }
 
 /// What one core keeps for one gate.

@@ -8,12 +8,13 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::base::Idle;
-use crate::config::Listener;
+use crate::config::{Listener, Upstream};
 use crate::http;
 use crate::keeper::Seat;
 use crate::observe::Metrics;
 use crate::redis;
 use crate::tcp;
+use crate::upstream::{Amiss, Backend};
 
 /// A listener's gate.
 #[derive(Clone, Debug)]
@@ -59,6 +60,24 @@ impl Gate {
             Gate::Http(gate) => gate.close(),
             Gate::Redis(gate) => gate.close(),
             Gate::Tcp(gate) => gate.close(),
+        }
+    }
+
+    /// The name of its listener, and where its backend is.
+    pub fn place(&self) -> (&str, &Upstream) {
+        match self {
+            Gate::Http(gate) => (&gate.listener().name, &gate.listener().upstream),
+            Gate::Redis(gate) => (&gate.listener().name, &gate.listener().upstream),
+            Gate::Tcp(gate) => (&gate.listener().name, &gate.listener().upstream),
+        }
+    }
+
+    /// Looks once whether the backend is there, and is one for this protocol as far as that can be seen by asking for
+    /// nothing. It changes nothing there.
+    pub async fn probe(&self) -> Result<(), Amiss> {
+        match self {
+            Gate::Redis(gate) => redis::probe(gate.listener()).await,
+            Gate::Http(_) | Gate::Tcp(_) => Backend::of(self.place().1).probe().await,
         }
     }
 

@@ -9,6 +9,7 @@ mod certificates;
 mod core;
 mod files;
 mod gates;
+mod probe;
 mod signals;
 mod store;
 mod tenure;
@@ -24,8 +25,8 @@ use tokio::task::JoinHandle;
 use self::accept::{accept, listen};
 use self::certificates::Certificates;
 use self::core::{Cores, Message};
-use self::gates::Gate;
 pub use self::files::outlive_size_limit;
+use self::gates::Gate;
 use self::signals::Signals;
 pub use self::store::settings;
 use self::store::{Opened, hold_of};
@@ -185,6 +186,7 @@ async fn operate(
     ready.set(true);
     let role = if keeper.is_owner() { "active" } else { "standby" };
     tracing::info!(role, fences = keeper.fences(), admin = %bind, "ready");
+    let probes = probe::probe(&gates);
 
     let outcome = tokio::select! {
         () = signals.stop() => Ok(()),
@@ -195,6 +197,7 @@ async fn operate(
         "stopping: no new connections, what is under way is finished"
     );
     ready.set(false);
+    drop(probes);
     let _nobody_left = stop.send(true);
     accepting.join_all().await;
     gates.iter().for_each(Gate::close);

@@ -94,6 +94,12 @@ impl Gate {
         })
     }
 
+    /// The checked configuration of this listener.
+    #[must_use]
+    pub fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
     /// From now on no session begins; those that are under way end, each in order.
     pub fn close(&self) {
         self.closing.begin();

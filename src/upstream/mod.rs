@@ -5,6 +5,7 @@
 //! byte. A connection that is dropped is reset, so that the kernel sends nothing more of it (S6).
 
 mod pool;
+mod probe;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, UnixStream};
 
 pub use self::pool::{NoConn, Pool, Slot, Slots};
+pub use self::probe::Amiss;
 use crate::base::Buf;
 use crate::config::{Target, Upstream};
 use crate::keeper::{Cut, Flight};
