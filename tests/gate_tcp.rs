@@ -640,6 +640,20 @@ fn no_more_than_max_waiting_sessions_wait() {
 }
 
 #[test]
+fn the_log_names_the_client_of_the_header_and_who_connects_for_it() {
+    let backend = echoing();
+    let gate = tcp(BY_TLV).start(backend.port);
+    reads(&mut session(&gate, "a", 2, b"new"), b"new");
+    is_reset(&mut session(&gate, "a", 1, b"old"));
+    gate.wait_for_log("client=192.0.2.7 peer=127.0.0.1 reason=\"stale-token\"");
+    // Who sends no header is the client itself, and who speaks for itself too.
+    let gate = tcp(BY_PREFACE).start(backend.port);
+    reads(&mut open(&gate, b"FENCE b 2\nnew"), b"new");
+    is_reset(&mut open(&gate, b"FENCE b 1\nold"));
+    gate.wait_for_log("client=127.0.0.1 reason=\"stale-token\"");
+}
+
+#[test]
 fn a_rule_that_only_observes_lets_everything_through_and_counts() {
     let backend = echoing();
     let gate = tcp(&(BY_TLV.to_owned() + "        mode: observe\n")).start(backend.port);

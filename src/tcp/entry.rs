@@ -2,7 +2,6 @@
 //! ends it here ends it with nothing sent, and with no connection made where it was not admitted.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -11,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::opening::Opening;
 use super::session::{Ended, Session};
-use super::{Core, Gate, Refusal};
+use super::{Core, Gate, Refusal, Who};
 use crate::base::{Buf, Reason, Token};
 use crate::config::ProxyProtocol;
 use crate::keeper::{Ask, Cut, Flight, Keeper, Lost, Refused, Sighting};
@@ -25,18 +24,18 @@ use crate::wire::proxy;
 pub struct Entry<'a> {
     pub(super) gate: &'a Arc<Gate>,
     pub(super) core: &'a Core,
-    peer: SocketAddr,
+    who: Who,
     scratch: Scratch,
     /// It was the first to present its token.
     raised: bool,
 }
 
 impl<'a> Entry<'a> {
-    pub fn new(gate: &'a Arc<Gate>, core: &'a Core, peer: SocketAddr) -> Entry<'a> {
+    pub fn new(gate: &'a Arc<Gate>, core: &'a Core, who: Who) -> Entry<'a> {
         Entry {
             gate,
             core,
-            peer,
+            who,
             scratch: Scratch::default(),
             raised: false,
         }
@@ -53,16 +52,16 @@ impl<'a> Entry<'a> {
         let (client, addresses, inbox) = opening.begin();
         let flight = match admitted {
             Ok(flight) => flight.settles_after(settle_after),
-            Err(refusal) => return self.gate.refuse(Some(client), self.peer, &refusal),
+            Err(refusal) => return self.gate.refuse(Some(client), self.who, &refusal),
         };
         let conn = match self.connect(&flight).await {
             Ok(conn) => conn,
-            Err(refusal) => return self.gate.refuse(Some(client), self.peer, &refusal),
+            Err(refusal) => return self.gate.refuse(Some(client), self.who, &refusal),
         };
         let outbox = self.outbox(addresses, inbox);
         match Session::new(&self, client, conn, flight, outbox).run().await {
             Ended::Settled => {}
-            Ended::Cut { client, cut } => self.gate.refuse(client, self.peer, &self.cut(cut)),
+            Ended::Cut { client, cut } => self.gate.refuse(client, self.who, &self.cut(cut)),
             Ended::Lost {
                 client,
                 why,
@@ -75,7 +74,7 @@ impl<'a> Entry<'a> {
     fn judge(&mut self, opening: &Opening) -> Result<bool, Refusal> {
         let rule = &self.gate.listener.rule;
         let from = Sender {
-            ip: self.peer.ip().to_canonical(),
+            ip: self.who.peer(),
             cert: opening.cert.as_ref(),
         };
         let scratch = &mut self.scratch;
@@ -278,7 +277,7 @@ impl<'a> Entry<'a> {
 
     /// A session under way was cut: told at that moment, while the backend is waited for.
     pub(super) fn tell_cut(&self, cut: Cut) {
-        self.gate.refuse(None, self.peer, &self.cut(cut));
+        self.gate.refuse(None, self.who, &self.cut(cut));
     }
 
     /// What the session sent may still take effect, if it has sent anything.
@@ -301,7 +300,8 @@ impl<'a> Entry<'a> {
         tracing::info!(
             listener = &*self.gate.listener.name,
             rule = &*self.gate.listener.rule.name,
-            client = %self.peer.ip().to_canonical(),
+            client = %self.who.client(),
+            peer = self.who.via().map(tracing::field::display),
             resource = claim.map(|claim| claim.resource),
             in_doubt = doubtful,
             why,
@@ -339,14 +339,15 @@ impl<'a> Entry<'a> {
         let (resource, token, highest) = noted.shown();
         tracing::info!(
             rule = &*self.gate.listener.rule.name,
-            client = %self.peer.ip().to_canonical(),
+            client = %self.who.client(),
+            peer = self.who.via().map(tracing::field::display),
             reason = reason.as_str(),
             resource,
             token,
             highest,
             "observed: would be refused"
         );
-        self.gate.tell(self.peer, &noted, true);
+        self.gate.tell(self.who, &noted, true);
     }
 }
 

@@ -10,7 +10,7 @@ mod entry;
 mod opening;
 mod session;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ impl Gate {
     }
 
     /// A session that does not reach the backend, or not any longer: counted, logged, and its client reset.
-    fn refuse(&self, client: Option<Stream>, peer: SocketAddr, refusal: &Refusal) {
+    fn refuse(&self, client: Option<Stream>, who: Who, refusal: &Refusal) {
         if let Some(decision) = Decision::of(refusal.reason) {
             self.decisions.count(decision);
         }
@@ -114,7 +114,8 @@ impl Gate {
         tracing::info!(
             listener = &*self.listener.name,
             rule = &*self.listener.rule.name,
-            client = %peer.ip().to_canonical(),
+            client = %who.client(),
+            peer = who.via().map(tracing::field::display),
             reason = refusal.reason.as_str(),
             resource,
             token,
@@ -122,7 +123,7 @@ impl Gate {
             detail = %refusal.detail,
             "refused"
         );
-        self.tell(peer, refusal, false);
+        self.tell(who, refusal, false);
         if let Some(client) = client {
             client.reset();
         }
@@ -131,7 +132,7 @@ impl Gate {
 
 impl Gate {
     /// For those who listen.
-    fn tell(&self, peer: SocketAddr, refusal: &Refusal, observed: bool) {
+    fn tell(&self, who: Who, refusal: &Refusal, observed: bool) {
         let (resource, token, highest) = refusal.shown();
         self.metrics.events.refusal(events::Refusal {
             listener: &self.listener.name,
@@ -142,10 +143,35 @@ impl Gate {
             resource,
             token,
             highest,
-            client: peer.ip().to_canonical(),
+            client: who.client(),
             method: None,
             path: None,
         });
+    }
+}
+
+/// Who is at the other end of a session.
+#[derive(Clone, Copy, Debug)]
+struct Who {
+    /// The address that connects: this one is sure.
+    peer: SocketAddr,
+    /// The client's, as a PROXY header says.
+    told: Option<SocketAddr>,
+}
+
+impl Who {
+    fn peer(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+
+    /// Whose session it is, for people.
+    fn client(&self) -> IpAddr {
+        self.told.map_or(self.peer(), |told| told.ip().to_canonical())
+    }
+
+    /// Who connects for the client, where that is somebody else.
+    fn via(&self) -> Option<IpAddr> {
+        Some(self.peer()).filter(|peer| *peer != self.client())
     }
 }
 
@@ -205,17 +231,18 @@ pub async fn serve(gate: Arc<Gate>, core: Arc<Core>, socket: TcpStream, peer: So
     if gate.closing.since().is_some() {
         return;
     }
-    let opened = Opening::read(&gate, socket, peer).await;
+    let mut who = Who { peer, told: None };
+    let opened = Opening::read(&gate, socket, &mut who).await;
     if !idle.wake() {
         return;
     }
     match opened {
-        Ok(opening) => Entry::new(&gate, &core, peer).serve(opening).await,
+        Ok(opening) => Entry::new(&gate, &core, who).serve(opening).await,
         Err(opening::Failed::Ended) => {}
         Err(opening::Failed::Handshake(why)) => {
             gate.handshake_failures.inc();
-            tracing::debug!(listener = &*gate.listener.name, %peer, why, "a client's TLS handshake failed");
+            tracing::debug!(listener = &*gate.listener.name, client = %who.client(), %peer, why, "a client's TLS handshake failed");
         }
-        Err(opening::Failed::Refused(client, refusal)) => gate.refuse(client, peer, &refusal),
+        Err(opening::Failed::Refused(client, refusal)) => gate.refuse(client, who, &refusal),
     }
 }

@@ -3,12 +3,11 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
-use super::{Gate, Refusal};
+use super::{Gate, Refusal, Who};
 use crate::base::{Buf, ClientCert, Reason};
 use crate::net::Stream;
 use crate::rules::{self, Missing};
@@ -43,18 +42,18 @@ pub enum Failed {
 }
 
 impl Opening {
-    /// Reads it from a new connection.
-    pub async fn read(gate: &Gate, socket: TcpStream, peer: SocketAddr) -> Result<Opening, Failed> {
+    /// Reads it from a new connection, and notes whose session it is as soon as that is told.
+    pub async fn read(gate: &Gate, socket: TcpStream, who: &mut Who) -> Result<Opening, Failed> {
         let patience = gate.listener.limits.header_timeout;
         let own = Addresses {
-            source: peer,
-            destination: socket.local_addr().unwrap_or(peer),
+            source: who.peer,
+            destination: socket.local_addr().unwrap_or(who.peer),
         };
         let mut seen = Seen {
             socket: Some(socket),
             ..Seen::default()
         };
-        match tokio::time::timeout(patience, read(gate, own, &mut seen)).await {
+        match tokio::time::timeout(patience, read(gate, own, who, &mut seen)).await {
             Ok(read) => read,
             Err(_elapsed) => late(gate, seen),
         }
@@ -90,7 +89,7 @@ struct Seen {
     inbox: Buf,
 }
 
-async fn read(gate: &Gate, own: Addresses, seen: &mut Seen) -> Result<Opening, Failed> {
+async fn read(gate: &Gate, own: Addresses, who: &mut Who, seen: &mut Seen) -> Result<Opening, Failed> {
     let listener = &gate.listener;
     let max = listener.limits.max_header_bytes;
     let told = match (&seen.socket, listener.accept_proxy) {
@@ -100,6 +99,7 @@ async fn read(gate: &Gate, own: Addresses, seen: &mut Seen) -> Result<Opening, F
         },
         (_, _) => None,
     };
+    who.told = told.map(|told| told.source);
     seen.addresses = Some(told.unwrap_or(own));
     let socket = seen.socket.take().ok_or(Failed::Ended)?;
     let client = match &listener.tls {
