@@ -503,6 +503,24 @@ fn after_a_crash_a_raise_waits_for_what_may_still_take_effect() {
     is_reset(&mut session(&gate, "a", 1, b"late"));
 }
 
+/// Waits until so many sessions of the resource `a` are in flight, in doubt and waiting.
+#[track_caller]
+fn wait_for_fence(gate: &Gate, wanted: [u64; 3]) {
+    let shown = || {
+        let json = gate::Conn::open(gate.admin)
+            .send("GET /api/v1/fences?resource=a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .reply()
+            .json();
+        let fence = &json["fences"][0];
+        ["in_flight", "in_doubt", "waiting"].map(|key| fence[key].as_u64())
+    };
+    let wanted = wanted.map(Some);
+    let end = Instant::now() + gate::PATIENCE;
+    while shown() != wanted {
+        assert!(Instant::now() < end, "{:?} is never {wanted:?}", shown());
+    }
+}
+
 #[test]
 fn the_admin_address_shows_a_session_as_one_write_in_flight() {
     let (backend, gate) = start(
@@ -512,32 +530,14 @@ fn the_admin_address_shows_a_session_as_one_write_in_flight() {
         },
         "60s",
     );
-    let shown = || {
-        let ask = b"GET /api/v1/fences?resource=a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        let mut stream = TcpStream::connect(("127.0.0.1", gate.admin)).unwrap();
-        stream.write_all(ask).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let body = reply.split_once("\r\n\r\n").unwrap().1;
-        let json: serde_json::Value = serde_json::from_str(body).unwrap();
-        let fence = &json["fences"][0];
-        ["in_flight", "in_doubt", "waiting"].map(|key| fence[key].as_u64())
-    };
-    let wait_for = |wanted: [u64; 3]| {
-        let wanted = wanted.map(Some);
-        let end = Instant::now() + gate::PATIENCE;
-        while shown() != wanted {
-            assert!(Instant::now() < end, "{:?} is never {wanted:?}", shown());
-        }
-    };
     let _old = session(&gate, "a", 1, b"old");
     backend.wait_for(0, b"old");
-    wait_for([1, 0, 0]);
+    wait_for_fence(&gate, [1, 0, 0]);
     let _new = session(&gate, "a", 2, b"new");
-    wait_for([1, 0, 1]);
+    wait_for_fence(&gate, [1, 0, 1]);
     backend.release();
     backend.wait_for(1, b"new");
-    wait_for([1, 0, 0]);
+    wait_for_fence(&gate, [1, 0, 0]);
 }
 
 #[test]
@@ -637,6 +637,49 @@ fn no_more_than_max_waiting_sessions_wait() {
     gate.wait_for_log("overloaded");
     backend.release();
     backend.wait_for(1, b"new");
+}
+
+#[test]
+fn a_client_that_resets_while_it_waits_gives_its_place_away_at_once() {
+    let backend = Backend::start(Manners {
+        clings: true,
+        ..Manners::default()
+    });
+    let gate = tcp(BY_TLV)
+        .settle_after("60s")
+        .listener("limits: { max_waiting: 1 }")
+        .start(backend.port);
+    let _old = session(&gate, "a", 1, b"old");
+    backend.wait_for(0, b"old");
+    let gone = session(&gate, "a", 2, b"gone");
+    backend.wait_for_end(0, End::Eof);
+    SockRef::from(&gone).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(gone);
+    gate.wait_for_log("left while its session waited");
+    let _new = session(&gate, "a", 2, b"new");
+    wait_for_fence(&gate, [1, 0, 1]);
+    backend.release();
+    backend.wait_for(1, b"new");
+    assert_eq!(backend.came().len(), 2);
+    assert!(!gate.log().contains("overloaded"), "{}", gate.log());
+}
+
+/// It may have no more to say, and still wait for an answer.
+#[test]
+fn a_client_that_ends_its_side_while_it_waits_has_its_session() {
+    let backend = Backend::start(Manners {
+        clings: true,
+        ..Manners::default()
+    });
+    let gate = tcp(BY_TLV).settle_after("60s").start(backend.port);
+    let _old = session(&gate, "a", 1, b"old");
+    backend.wait_for(0, b"old");
+    let new = session(&gate, "a", 2, b"all of it");
+    new.shutdown(Shutdown::Write).unwrap();
+    backend.wait_for_end(0, End::Eof);
+    backend.release();
+    backend.wait_for(1, b"all of it");
+    backend.wait_for_end(1, End::Eof);
 }
 
 #[test]

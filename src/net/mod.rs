@@ -146,6 +146,18 @@ impl Stream {
         }
     }
 
+    /// Waits until the connection is broken, as by the peer's reset: then nothing can be told to it. An end of the
+    /// peer's side is none, and what it has sent is not looked at.
+    pub async fn broken(&self) {
+        let socket = match &self.0 {
+            Io::Tcp(socket) => socket,
+            Io::Tls(session) => session.socket(),
+            Io::Unix(_) | Io::Pipe(_) => return std::future::pending().await,
+        };
+        // It fails only where the runtime ends.
+        let _is_broken = socket.ready(Interest::ERROR).await;
+    }
+
     /// Ready where a write could take something. An error is ready too: the write brings it.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.0 {

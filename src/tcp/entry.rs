@@ -1,7 +1,8 @@
 //! A session on its way to the backend: its resources and tokens, the comparison, the wait, the connection. Whatever
 //! ends it here ends it with nothing sent, and with no connection made where it was not admitted.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use super::session::{Ended, Session};
 use super::{Core, Gate, Refusal, Who};
 use crate::base::{Buf, Reason, Token};
 use crate::config::ProxyProtocol;
-use crate::keeper::{Ask, Cut, Flight, Keeper, Lost, Refused, Sighting};
+use crate::keeper::{Admitted, Ask, Cut, Flight, Keeper, Lost, Refused, Sighting};
 use crate::net::{Alarm, Stream};
 use crate::observe::Decision;
 use crate::rules::{Mode, Scratch, Sender, Unfit};
@@ -45,7 +46,7 @@ impl<'a> Entry<'a> {
     pub async fn serve(mut self, opening: Opening) {
         let keeper = self.gate.seat.keeper();
         let admitted = match self.judge(&opening) {
-            Ok(fenced) => self.admit(&keeper, fenced).await,
+            Ok(fenced) => self.admit(&keeper, fenced, &opening.client).await,
             Err(refusal) => Err(refusal),
         };
         let settle_after = self.gate.listener.upstream.settle_after;
@@ -88,8 +89,13 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Compares the tokens, and waits where that is needed.
-    async fn admit<'k>(&mut self, keeper: &'k Arc<Keeper>, fenced: bool) -> Result<Flight<'k>, Refusal> {
+    /// Compares the tokens, and waits where that is needed, for as long as the client is there.
+    async fn admit<'k>(
+        &mut self,
+        keeper: &'k Arc<Keeper>,
+        fenced: bool,
+        client: &Stream,
+    ) -> Result<Flight<'k>, Refusal> {
         if !fenced {
             return Ok(Flight::unfenced());
         }
@@ -118,26 +124,30 @@ impl<'a> Entry<'a> {
         }
         let deadline = Instant::now() + rule.drain_timeout;
         let mut alarm = Alarm::default();
+        let mut gone = pin!(client.broken());
         let mut admission = keeper.admit(&asks, &gate.room, true);
-        let decided = poll_fn(|cx| match admission.poll(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => alarm.poll(cx, deadline).map(|()| None),
+        let waited = poll_fn(|cx| match admission.poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Waited::Decided(outcome)),
+            Poll::Pending if gone.as_mut().poll(cx).is_ready() => Poll::Ready(Waited::Alone),
+            Poll::Pending => alarm.poll(cx, deadline).map(|()| Waited::Long),
         })
         .await;
-        match decided {
-            Some(Ok(found)) => {
+        match waited {
+            Waited::Decided(Ok(found)) => {
                 gate.decisions
                     .count(if found.raised { Decision::Raised } else { admitted });
                 self.raised = found.raised;
                 Ok(found.flight)
             }
-            Some(Err(refused)) => Err(self.refused(refused)),
-            None if admission.waits_for_the_store() => Err(self.named(
+            Waited::Decided(Err(refused)) => Err(self.refused(refused)),
+            // Its place among those who wait is another's.
+            Waited::Alone => Err(self.named(Reason::Draining, GONE, 0)),
+            Waited::Long if admission.waits_for_the_store() => Err(self.named(
                 Reason::StoreUnavailable,
                 "the store has not taken the token yet",
                 0,
             )),
-            None => Err(self.named(
+            Waited::Long => Err(self.named(
                 Reason::Draining,
                 "older sessions have not settled yet; the raise goes on by itself",
                 0,
@@ -153,7 +163,7 @@ impl<'a> Entry<'a> {
             true => listener.rule.drain_timeout,
             false => listener.upstream.connect_timeout,
         };
-        let mut connecting = std::pin::pin!(self.core.pool.connect(patience));
+        let mut connecting = pin!(self.core.pool.connect(patience));
         let mut watch = flight.is_fenced_write().then(|| flight.watch());
         let mut place = flight.enroll();
         let outcome = poll_fn(|cx| {
@@ -350,6 +360,17 @@ impl<'a> Entry<'a> {
         self.gate.tell(self.who, &noted, true);
     }
 }
+
+/// What ended a wait for the fences.
+enum Waited<'k> {
+    Decided(Result<Admitted<'k>, Refused>),
+    Long,
+    /// The client has left.
+    Alone,
+}
+
+/// Nobody reads it but those who look into the log.
+const GONE: &str = "the client left while its session waited";
 
 fn not_owner() -> Refusal {
     Refusal::new(
