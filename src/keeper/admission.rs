@@ -13,7 +13,7 @@ use super::slow::{self, SleeperId, Sleeps, Slow};
 use super::{Chores, Keeper};
 use crate::base::{Token, TokenFormat};
 use crate::fence::{self, Arrival, Claim, Door, Effects, Party, Step};
-use crate::observe::Decision;
+use crate::observe::{Decision, Decisions};
 use crate::rules::Missing;
 
 /// What a request presents for one resource.
@@ -49,13 +49,22 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// As what a request with these asks counts that is let through and has raised nothing.
-    #[must_use]
-    pub fn let_through(asks: &[Ask<'_>]) -> Decision {
-        match asks.iter().any(|ask| matches!(ask.claim, Claim::Token(_))) {
-            true => Decision::Admitted,
-            false => Decision::Passed,
+    /// Counts a request of one rule with these asks that is let through; `raised` where it was the first with its token.
+    pub fn count(asks: &[Ask<'_>], raised: bool, decisions: &Decisions) {
+        let bare = asks.iter().filter(|ask| ask.is_bare()).count();
+        decisions.count(match (raised, bare < asks.len()) {
+            (true, _) => Decision::Raised,
+            (false, true) => Decision::Admitted,
+            (false, false) => Decision::Passed,
+        });
+        if bare > 0 {
+            decisions.count_unfenced();
         }
+    }
+
+    /// Whether no token came for it. It is a write then.
+    pub(super) fn is_bare(&self) -> bool {
+        matches!(self.claim, Claim::Without { .. })
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::Ask;
 use crate::base::Token;
 use crate::fence::{Claim, Key};
+use crate::observe::{Decision, Decisions};
 
 /// How many observed resources are kept at most.
 pub const OBSERVED_MAX: usize = 500_000;
@@ -45,6 +46,21 @@ pub enum Sighting {
 }
 
 impl Sighting {
+    /// Counts a request of one rule that was seen so, with these asks: it goes through.
+    pub fn count(self, asks: &[Ask<'_>], decisions: &Decisions) {
+        decisions.count(match self {
+            Sighting::Admitted => Decision::Admitted,
+            Sighting::Raised => Decision::Raised,
+            Sighting::Stale { .. } => Decision::Stale,
+            Sighting::Missing { .. } => Decision::Missing,
+            Sighting::StepTooLarge { .. } => Decision::Malformed,
+            Sighting::Passed => Decision::Passed,
+        });
+        if asks.iter().any(Ask::is_bare) {
+            decisions.count_unfenced();
+        }
+    }
+
     /// Whether enforcing would have refused the request.
     #[must_use]
     pub fn is_refusal(self) -> bool {

@@ -79,12 +79,40 @@ const DECISIONS: [(Decision, &str); 8] = [
 
 /// The counters of one rule, or of what no rule matches.
 #[derive(Clone, Debug)]
-pub struct Decisions([Counter<u64, AtomicU64>; 8]);
+pub struct Decisions {
+    by_decision: [Counter<u64, AtomicU64>; 8],
+    unfenced_writes: Counter<u64, AtomicU64>,
+}
 
 impl Decisions {
     /// Counts a request once.
     pub fn count(&self, decision: Decision) {
-        self.0[decision as usize].inc();
+        self.by_decision[decision as usize].inc();
+    }
+
+    /// Counts what is refused for this reason or, `observed`, would be and goes through.
+    pub fn count_refused(&self, reason: Reason, observed: bool) {
+        if let Some(decision) = Decision::of(reason) {
+            self.count(decision);
+        }
+        if observed && reason == Reason::MissingToken {
+            self.count_unfenced();
+        }
+    }
+
+    /// Counts a request that goes through with nothing to compare; `unmatched` says that it is a write that no rule
+    /// takes.
+    pub fn count_free(&self, unmatched: bool) {
+        self.count(Decision::Passed);
+        if unmatched {
+            self.count_unfenced();
+        }
+    }
+
+    /// Counts a write that goes through without a token that the rule has a place for, or that no rule takes. It was
+    /// counted by its decision too.
+    pub fn count_unfenced(&self) {
+        self.unfenced_writes.inc();
     }
 }
 
@@ -96,11 +124,19 @@ struct RequestLabels {
     decision: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct RuleLabels {
+    listener: String,
+    rule: String,
+    mode: &'static str,
+}
+
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Family<RequestLabels, Counter>,
+    unfenced_writes: Family<RuleLabels, Counter>,
     in_flight: Gauge,
     in_doubt: Gauge,
     fences: Gauge,
@@ -145,7 +181,8 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("fencegate");
-        let (requests, in_flight, in_doubt, fences, observed) = (
+        let (requests, unfenced_writes, in_flight, in_doubt, fences, observed) = (
+            Family::default(),
             Family::default(),
             Gauge::default(),
             Gauge::default(),
@@ -157,6 +194,11 @@ impl Metrics {
             "requests",
             "Requests by what was decided",
             Family::clone(&requests),
+        );
+        registry.register(
+            "unfenced_writes",
+            "Writes that went through without a token where their rule has a place for one, or that no rule takes",
+            Family::clone(&unfenced_writes),
         );
         registry.register(
             "in_flight_writes",
@@ -197,6 +239,7 @@ impl Metrics {
             owner: OwnerMetrics::register(&mut registry),
             registry: Mutex::new(registry),
             requests,
+            unfenced_writes,
             in_flight,
             in_doubt,
             fences,
@@ -211,15 +254,21 @@ impl Metrics {
     /// The counters of a rule; `rule` is empty for what no rule matches.
     #[must_use]
     pub fn decisions(&self, listener: &str, rule: &str, mode: &'static str) -> Decisions {
-        Decisions(DECISIONS.map(|(_, decision)| {
+        let (listener, rule) = (listener.to_owned(), rule.to_owned());
+        let by_decision = DECISIONS.map(|(_, decision)| {
             let labels = RequestLabels {
-                listener: listener.into(),
-                rule: rule.into(),
+                listener: listener.clone(),
+                rule: rule.clone(),
                 mode,
                 decision,
             };
             self.requests.get_or_create(&labels).clone()
-        }))
+        });
+        let labels = RuleLabels { listener, rule, mode };
+        Decisions {
+            by_decision,
+            unfenced_writes: self.unfenced_writes.get_or_create(&labels).clone(),
+        }
     }
 
     /// The text of all metrics.

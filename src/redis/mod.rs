@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use smallvec::SmallVec;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -28,12 +29,13 @@ pub use self::asker::{Asker, Unasked};
 pub use self::found::{Described, Kind, describe};
 use self::session::Session;
 pub use self::session::taken;
-use crate::base::{ClientCert, Idle};
+use crate::base::{ClientCert, Idle, Token};
 use crate::config::RedisListener;
 use crate::keeper::{Room, Seat};
 use crate::net::Stream;
-use crate::observe::{Decisions, Metrics};
+use crate::observe::{Decision, Decisions, Metrics};
 use crate::rules::Mode;
+use crate::rules::redis::Notes;
 use crate::upstream::{Amiss, Backend, Pool, Slots};
 
 /// One listener's gate: what all its connections share.
@@ -96,6 +98,33 @@ impl Gate {
 
     fn decisions(&self, rule: Option<usize>) -> &Decisions {
         rule.map_or(&self.unmatched, |rule| &self.by_rule[rule])
+    }
+
+    /// Counts a command that goes through with nothing to compare.
+    fn count_free(&self, notes: &Notes) {
+        self.decisions(notes.rule).count(Decision::Passed);
+        if notes.unmatched_write {
+            self.unmatched.count_unfenced();
+        }
+    }
+
+    /// Counts a command that is let through, by the rule of its first claim; and by each rule whose token it lacks.
+    fn count_through(&self, claims: impl Iterator<Item = (usize, Option<Token>)> + Clone, raised: bool) {
+        let has_token = claims.clone().any(|(_, token)| token.is_some());
+        let decision = match (raised, has_token) {
+            (true, _) => Decision::Raised,
+            (false, true) => Decision::Admitted,
+            (false, false) => Decision::Passed,
+        };
+        let first = claims.clone().next().map(|(rule, _)| rule);
+        self.decisions(first).count(decision);
+        let mut lacking = SmallVec::<[usize; 4]>::new();
+        for (rule, _) in claims.filter(|(_, token)| token.is_none()) {
+            if !lacking.contains(&rule) {
+                lacking.push(rule);
+                self.by_rule[rule].count_unfenced();
+            }
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use crate::base::{Buf, Reason, Token};
 use crate::config::ProxyProtocol;
 use crate::keeper::{Admitted, Ask, Cut, Flight, Keeper, Lost, Refused, Sighting};
 use crate::net::{Alarm, Stream};
-use crate::observe::Decision;
 use crate::rules::{Mode, Scratch, Sender, Unfit};
 use crate::upstream::{Conn, NoConn};
 use crate::wire::proxy;
@@ -82,6 +81,7 @@ impl<'a> Entry<'a> {
         match opening.judge(|opening| rule.judge(opening, &from, scratch)) {
             Ok(()) => Ok(true),
             Err(unfit) if rule.mode == Mode::Observe => {
+                self.gate.decisions.count_refused(unfit.reason, true);
                 self.note(unfit.reason, None, None);
                 Ok(false)
             }
@@ -113,13 +113,14 @@ impl<'a> Entry<'a> {
                 )
             })
             .collect();
-        let admitted = Ask::let_through(&asks);
         if rule.mode == Mode::Observe {
-            self.note_sighting(keeper.observe(&asks));
+            let sighting = keeper.observe(&asks);
+            sighting.count(&asks, &gate.decisions);
+            self.note_sighting(sighting);
             return Ok(Flight::unfenced());
         }
         if let Some(flight) = keeper.quick(&asks, true) {
-            gate.decisions.count(admitted);
+            Ask::count(&asks, false, &gate.decisions);
             return Ok(flight);
         }
         let deadline = Instant::now() + rule.drain_timeout;
@@ -134,8 +135,7 @@ impl<'a> Entry<'a> {
         .await;
         match waited {
             Waited::Decided(Ok(found)) => {
-                gate.decisions
-                    .count(if found.raised { Decision::Raised } else { admitted });
+                Ask::count(&asks, found.raised, &gate.decisions);
                 self.raised = found.raised;
                 Ok(found.flight)
             }
@@ -326,9 +326,7 @@ impl<'a> Entry<'a> {
 
     fn note_sighting(&self, sighting: Sighting) {
         match sighting {
-            Sighting::Admitted => self.gate.decisions.count(Decision::Admitted),
-            Sighting::Raised => self.gate.decisions.count(Decision::Raised),
-            Sighting::Passed => self.gate.decisions.count(Decision::Passed),
+            Sighting::Admitted | Sighting::Raised | Sighting::Passed => {}
             Sighting::Stale { index, highest } => self.note(Reason::StaleToken, Some(index), Some(highest)),
             Sighting::StepTooLarge { index, highest } => {
                 self.note(Reason::StepTooLarge, Some(index), Some(highest));
@@ -338,9 +336,6 @@ impl<'a> Entry<'a> {
     }
 
     fn note(&self, reason: Reason, index: Option<usize>, highest: Option<Token>) {
-        if let Some(decision) = Decision::of(reason) {
-            self.gate.decisions.count(decision);
-        }
         let noted = match (index, highest) {
             (Some(index), Some(highest)) => self.above(reason, "", index, highest),
             (Some(index), None) => self.named(reason, "", index),

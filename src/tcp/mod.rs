@@ -25,7 +25,7 @@ use crate::base::{Idle, Reason, Spare};
 use crate::config::TcpListener;
 use crate::keeper::{Room, Seat};
 use crate::net::Stream;
-use crate::observe::{Decision, Decisions, Metrics, events};
+use crate::observe::{Decisions, Metrics, events};
 use crate::upstream::{Backend, Pool, Slots};
 
 /// One listener's gate: what all its sessions share.
@@ -107,9 +107,7 @@ impl Gate {
 
     /// A session that does not reach the backend, or not any longer: counted, logged, and its client reset.
     fn refuse(&self, client: Option<Stream>, who: Who, refusal: &Refusal) {
-        if let Some(decision) = Decision::of(refusal.reason) {
-            self.decisions.count(decision);
-        }
+        self.decisions.count_refused(refusal.reason, false);
         let (resource, token, highest) = refusal.shown();
         tracing::info!(
             listener = &*self.listener.name,

@@ -26,7 +26,6 @@ use crate::base::{Buf, ClientCert, Idle, Reason};
 use crate::config::HttpListener;
 use crate::keeper::{Ask, Flight, Keeper};
 use crate::net::{Alarm, Stream, linger};
-use crate::observe::Decision;
 use crate::rules::{self, Judgement, Mode, Rule, Scratch};
 use crate::upstream::{Conn, NoConn};
 use crate::wire::http1::{Forwarded, Framing, HeaderStorage, Upgrade, parse_request, write_request_head};
@@ -391,7 +390,7 @@ impl<'a> Client<'a> {
                 return Ok(Flight::unfenced());
             }
             (Bearing::Free | Bearing::Fenced, _) => {
-                decisions.count(Decision::Passed);
+                decisions.count_free(plan.rule.is_none() && plan.facts.write);
                 return Ok(Flight::unfenced());
             }
         };
@@ -408,13 +407,12 @@ impl<'a> Client<'a> {
                 )
             })
             .collect();
-        let admitted = Ask::let_through(&asks);
         if rule.mode == Mode::Observe {
-            self.note_sighting(keeper.observe(&asks), rule);
+            self.note_sighting(keeper.observe(&asks), &asks, rule);
             return Ok(Flight::unfenced());
         }
         if let Some(flight) = keeper.quick(&asks, plan.facts.write) {
-            decisions.count(admitted);
+            Ask::count(&asks, false, decisions);
             return Ok(flight);
         }
         let deadline = Instant::now() + rule.drain_timeout;
@@ -428,7 +426,7 @@ impl<'a> Client<'a> {
         .await;
         match waited {
             Waited::Decided(Ok(found)) => {
-                decisions.count(if found.raised { Decision::Raised } else { admitted });
+                Ask::count(&asks, found.raised, decisions);
                 plan.raised = found.raised;
                 Ok(found.flight)
             }

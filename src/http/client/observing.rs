@@ -2,8 +2,8 @@
 
 use super::Client;
 use crate::base::{Reason, Token};
-use crate::keeper::Sighting;
-use crate::observe::{Decision, events};
+use crate::keeper::{Ask, Sighting};
+use crate::observe::events;
 use crate::rules::Rule;
 
 /// What would have been refused, for the log and for those who listen.
@@ -18,9 +18,7 @@ struct Observed<'a> {
 impl Client<'_> {
     /// A request that would have been refused before its tokens were compared.
     pub(super) fn note_refusal(&self, reason: Reason, rule: Option<&Rule>) {
-        if let Some(decision) = Decision::of(reason) {
-            self.gate.decisions(rule).count(decision);
-        }
+        self.gate.decisions(rule).count_refused(reason, true);
         self.tell_observed(&Observed {
             reason,
             rule,
@@ -31,8 +29,8 @@ impl Client<'_> {
     }
 
     /// What comparing its tokens would have led to.
-    pub(super) fn note_sighting(&self, sighting: Sighting, rule: &Rule) {
-        self.gate.decisions(Some(rule)).count(sighted(sighting));
+    pub(super) fn note_sighting(&self, sighting: Sighting, asks: &[Ask<'_>], rule: &Rule) {
+        sighting.count(asks, self.gate.decisions(Some(rule)));
         let (reason, index, highest) = match sighting {
             Sighting::Stale { index, highest } => (Reason::StaleToken, index, Some(highest)),
             Sighting::StepTooLarge { index, highest } => (Reason::StepTooLarge, index, Some(highest)),
@@ -80,17 +78,5 @@ impl Client<'_> {
             method,
             path,
         });
-    }
-}
-
-/// How a sighting is counted.
-fn sighted(sighting: Sighting) -> Decision {
-    match sighting {
-        Sighting::Admitted => Decision::Admitted,
-        Sighting::Raised => Decision::Raised,
-        Sighting::Stale { .. } => Decision::Stale,
-        Sighting::Missing { .. } => Decision::Missing,
-        Sighting::StepTooLarge { .. } => Decision::Malformed,
-        Sighting::Passed => Decision::Passed,
     }
 }

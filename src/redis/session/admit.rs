@@ -56,7 +56,7 @@ impl<'k> Session<'_, 'k> {
         if names.is_empty() {
             // What a rule only observes is counted as what it would have been.
             if self.notes.claims().len() == 0 && self.notes.observed.is_empty() {
-                self.gate.decisions(self.notes.rule).count(Decision::Passed);
+                self.gate.count_free(&self.notes);
             }
             return Ok(Compared::Go(Flight::unfenced(), names));
         }
@@ -108,13 +108,11 @@ impl<'k> Session<'_, 'k> {
     async fn admit(&mut self, names: Names, write: bool) -> Result<Compared<'k>, End> {
         let gate = self.gate;
         let rules = &gate.listener.rules;
-        let decisions = gate.decisions(names.first().map(|named| named.rule));
         let keeper: &'k std::sync::Arc<Keeper> = self.keeper;
         let asks = asks(&names, rules);
-        let admitted = Ask::let_through(&asks);
         let settle_after = gate.listener.upstream.settle_after;
         if let Some(flight) = keeper.quick(&asks, write) {
-            decisions.count(admitted);
+            gate.count_through(names.iter().map(|named| (named.rule, named.token)), false);
             drop(asks);
             return Ok(Compared::Go(flight.settles_after(settle_after), names));
         }
@@ -133,7 +131,8 @@ impl<'k> Session<'_, 'k> {
         let waited = self.drive(deadline, |cx| admission.poll(cx)).await?;
         let refusal = match waited {
             Some(Ok(found)) => {
-                decisions.count(if found.raised { Decision::Raised } else { admitted });
+                let claims = names.iter().map(|named| (named.rule, named.token));
+                gate.count_through(claims, found.raised);
                 drop(admission);
                 drop(asks);
                 return Ok(Compared::Go(found.flight.settles_after(settle_after), names));
@@ -238,7 +237,7 @@ impl<'k> Session<'_, 'k> {
                     continue;
                 }
                 Sighting::Passed => {
-                    gate.decisions(Some(claim.rule)).count(Decision::Passed);
+                    gate.count_through(std::iter::once((claim.rule, None)), false);
                     continue;
                 }
                 Sighting::Stale { highest, .. } => (Reason::StaleToken, Some(highest)),

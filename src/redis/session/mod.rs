@@ -29,7 +29,7 @@ use super::{Core, Gate, Peer};
 use crate::base::{Buf, Idle, Reason};
 use crate::keeper::{Keeper, Lost, Place};
 use crate::net::{Alarm, Stream, linger};
-use crate::observe::{Decision, events};
+use crate::observe::events;
 use crate::rules::redis::{Identity, Notes, Table};
 use crate::upstream::Conn;
 use crate::wire::resp::{Replies, Requests, write_error};
@@ -315,9 +315,8 @@ impl<'a, 'k> Session<'a, 'k> {
     /// Counts and logs a refusal, or what would have been one, and tells those who listen.
     fn tell(&self, refusal: &Refusal, observed: bool) {
         let gate = self.gate;
-        if let Some(decision) = Decision::of(refusal.reason) {
-            gate.decisions(refusal.rule).count(decision);
-        }
+        gate.decisions(refusal.rule)
+            .count_refused(refusal.reason, observed);
         let rule = refusal.rule.map(|index| &*gate.listener.rules.rules[index].name);
         tracing::info!(
             listener = &*gate.listener.name,

@@ -9,7 +9,6 @@ use super::Session;
 use super::owed::{Named, Names, What};
 use super::words::{special, waits};
 use crate::keeper::{Ask, Flight};
-use crate::observe::Decision;
 use crate::rules::redis::{Access, Act, Key, Touched, Verdict};
 use crate::rules::{Mode, Sender};
 use crate::wire::resp::{Read, short_reply};
@@ -89,7 +88,7 @@ impl<'k> Session<'_, 'k> {
         match verdict {
             Verdict::Refused(_) => return None,
             Verdict::Pass => {
-                gate.decisions(notes.rule).count(Decision::Passed);
+                gate.count_free(notes);
                 return Some((Flight::unfenced(), Names::new()));
             }
             Verdict::Fenced => {}
@@ -109,8 +108,7 @@ impl<'k> Session<'_, 'k> {
             })
             .collect();
         let flight = keeper.quick(&asks, write)?;
-        gate.decisions(notes.claims().next().map(|claim| claim.rule))
-            .count(Ask::let_through(&asks));
+        gate.count_through(notes.claims().map(|claim| (claim.rule, claim.token)), false);
         let names = notes.claims().map(|claim| {
             let mut resource = self.spare_names.pop().unwrap_or_default();
             resource.clear();

@@ -69,6 +69,8 @@ pub struct Notes {
     pub observed: SmallVec<[(usize, Reason); 1]>,
     /// The first rule that some key fell under.
     pub rule: Option<usize>,
+    /// It writes what no rule takes, and may.
+    pub unmatched_write: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +99,7 @@ pub struct Claimed<'n> {
 
 impl Notes {
     /// The claims of the command judged last: each resource once for each mode.
-    pub fn claims(&self) -> impl ExactSizeIterator<Item = Claimed<'_>> {
+    pub fn claims(&self) -> impl ExactSizeIterator<Item = Claimed<'_>> + Clone {
         self.claims.iter().map(|held| Claimed {
             resource: &self.names[held.name.clone()],
             token: held.token,
@@ -111,7 +113,7 @@ impl Notes {
         self.names.clear();
         self.claims.clear();
         self.observed.clear();
-        self.rule = None;
+        (self.rule, self.unmatched_write) = (None, false);
     }
 }
 
@@ -151,7 +153,7 @@ impl RedisRules {
         });
         match found {
             Some(rule) => self.claim(rule, act, key, notes),
-            None => self.unmatched(key.write, "no rule takes one of the keys that it writes"),
+            None => self.unmatched(key.write, "no rule takes one of the keys that it writes", notes),
         }
     }
 
@@ -170,23 +172,28 @@ impl RedisRules {
         match self.rules.iter().find(takes) {
             Some(rule) => self.claim(rule, act, key, notes),
             None if act.undeclared => {
-                self.unmatched(true, "its keys can't be told, and no rule takes such commands")
+                let detail = "its keys can't be told, and no rule takes such commands";
+                self.unmatched(true, detail, notes)
             }
             None => self.unmatched(
                 true,
                 "it writes without naming a key, and no rule takes it by its name",
+                notes,
             ),
         }
     }
 
-    fn unmatched(&self, write: bool, detail: &'static str) -> Result<(), Denial> {
+    fn unmatched(&self, write: bool, detail: &'static str, notes: &mut Notes) -> Result<(), Denial> {
         let policy = if write {
             self.unmatched.writes
         } else {
             self.unmatched.reads
         };
         match policy {
-            Policy::Pass => Ok(()),
+            Policy::Pass => {
+                notes.unmatched_write |= write;
+                Ok(())
+            }
             Policy::Deny => Err(Denial {
                 reason: Reason::UnmatchedWrite,
                 detail: if write {
