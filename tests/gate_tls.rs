@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpStream};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gate::{
@@ -445,14 +446,15 @@ fn bodies_of_many_sizes_come_through_two_layers_of_tls_unchanged() {
 /// came.
 fn stalling(pki: &Pki, tell: &std::sync::mpsc::Sender<bool>, go: &Arc<std::sync::Barrier>) -> RawBackend {
     let (config, tell, go) = (pki.server("server", false), tell.clone(), Arc::clone(go));
-    RawBackend::start(move |number, reader, stream| {
+    let any_yet = AtomicBool::new(false);
+    RawBackend::start(move |_, reader, stream| {
         drop(reader);
         let tls = ServerConnection::new(Arc::clone(&config)).unwrap();
         let mut reader = std::io::BufReader::new(StreamOwned::new(tls, stream));
         let Ok(Some(request)) = read_head(&mut reader) else {
             return;
         };
-        if number == 0 {
+        if !any_yet.swap(true, Ordering::SeqCst) {
             go.wait();
             go.wait();
             let whole = read_rest(&mut reader, &request).is_ok();
