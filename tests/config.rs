@@ -68,6 +68,9 @@ fn shown(output: &Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// Nothing of this is worth a warning.
+const QUIET: &str = "settle_after: 3s\n      response_timeout: 3s";
+
 fn parse(text: &str) -> Result<(Config, Vec<Problem>), Vec<String>> {
     let environment = |name: &str| (name == "HOST").then(|| "store.test".to_string());
     config::parse("f", text, &environment).map_err(|p| p.0.iter().map(ToString::to_string).collect())
@@ -543,12 +546,12 @@ fn a_warning_says_where_every_write_needs_a_field() {
         let to = format!(
             "match: {{ path: \"/{{b}}/{{*k}}\"{more} }}\n        fences: [{{ resource: \"b/{{b}}\", path_from: {{ header: Destination }}, token: {{ header: T }} }}]\n"
         );
-        warnings(&small("settle_after: 3s", "settle_after: 60s").replacen(from, &to, 1))
+        warnings(&small("settle_after: 3s", QUIET).replacen(from, &to, 1))
     };
     let said = with("");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0].starts_with("f:16:9: ") && said[0].contains("methods: [MOVE, COPY]"),
+        said[0].starts_with("f:17:9: ") && said[0].contains("methods: [MOVE, COPY]"),
         "{said:?}"
     );
     for more in [", methods: [MOVE]", ", headers: { destination: \"*\" }"] {
@@ -560,7 +563,7 @@ fn a_warning_says_where_every_write_needs_a_field() {
 #[test]
 fn a_warning_says_that_upgraded_connections_are_not_fenced() {
     let with = |word: &str, mode: &str| {
-        let text = small("protocol: http", &format!("upgrades: {word}")).replace("3s", "60s");
+        let text = small("protocol: http", &format!("upgrades: {word}")).replace("settle_after: 3s", QUIET);
         warnings(&text.replace("resource:", &format!("mode: {mode}\n        resource:")))
     };
     let said = with("pass", "enforce");
@@ -784,6 +787,30 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
+fn a_stop_that_is_shorter_than_a_doubt_is_a_warning() {
+    let slow = small("settle_after: 3s", "settle_after: 60s");
+    // Left out, it is the default.
+    let said = warnings(&slow);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("f:1:1: shutdown_timeout is less than settle_after (30s < 60s)"),
+        "{said:?}"
+    );
+    let with = |timeout: &str| warnings(&format!("{slow}shutdown_timeout: {timeout}\n"));
+    let said = with("59s");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(!said[0].starts_with("f:1:1: "), "it says where: {said:?}");
+    assert!(with("60s").is_empty());
+    // Nothing is kept that a next start would have to wait for.
+    let forgetful = slow.replace("kind: file, path: ./data", "kind: memory");
+    assert!(
+        warnings(&forgetful)
+            .iter()
+            .all(|said| !said.contains("shutdown_timeout"))
+    );
+}
+
+#[test]
 fn what_may_be_meant_and_is_risky_is_a_warning() {
     let memory = warnings(&small("kind: file, path: ./data", "kind: memory"));
     assert!(
@@ -791,7 +818,7 @@ fn what_may_be_meant_and_is_risky_is_a_warning() {
         "{memory:?}"
     );
     assert!(problems(&small("kind: file", "kind: memory"))[0].contains("store.path is for kind: file"));
-    let quiet = small("settle_after: 3s", "settle_after: 60s");
+    let quiet = small("settle_after: 3s", QUIET);
     assert!(warnings(&quiet).is_empty());
     let (start, _) = quiet.split_once("    rules:").unwrap();
     assert!(warnings(start)[0].contains("listeners[0] has no rules"));

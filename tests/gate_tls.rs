@@ -452,6 +452,7 @@ fn stalling(pki: &Pki, tell: &std::sync::mpsc::Sender<bool>, go: &Arc<std::sync:
         let tls = ServerConnection::new(Arc::clone(&config)).unwrap();
         let mut reader = std::io::BufReader::new(StreamOwned::new(tls, stream));
         let Ok(Some(request)) = read_head(&mut reader) else {
+            // The gate has only looked whether it is there.
             return;
         };
         if !any_yet.swap(true, Ordering::SeqCst) {
@@ -648,7 +649,7 @@ fn check(pki: &Pki, listener: &str, upstream: &str) -> (Option<i32>, String) {
 }
 
 const RULE_OF_CHECK: &str = "    rules:\n      - { name: a, match: { path: \"/{a}/{*b}\" }, resource: \"a/{a}\", token: { header: Fencing-Token } }\n";
-const PLAIN: &str = "      url: \"http://127.0.0.1:9000\"\n";
+const PLAIN: &str = "      url: \"http://127.0.0.1:9000\"\n      response_timeout: 30s\n";
 
 #[test]
 fn files_that_do_not_fit_are_problems_at_their_line_and_column() {

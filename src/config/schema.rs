@@ -100,7 +100,7 @@ pub(super) static ROOT: Section = Section {
             "shutdown_timeout",
             Value("a duration"),
             Default("30s"),
-            "how long a stop waits for what is in flight or in doubt",
+            "how long a stop waits for what is in flight or in doubt: longer than settle_after, or a stop may count as a crash",
         ),
         key(
             "listeners",
