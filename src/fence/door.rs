@@ -108,8 +108,13 @@ impl Door {
     /// The token that is open, or was last; `None` before the first mark. Exact only under the core's lock.
     #[must_use]
     pub fn mark(&self) -> Option<Token> {
-        let bare = self.word.load(Ordering::Acquire) & BARE != 0;
-        (!bare).then(|| self.token())
+        (!self.is_bare()).then(|| self.token())
+    }
+
+    /// Whether the resource has no mark yet.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.word.load(Ordering::Acquire) & BARE != 0
     }
 
     /// Stops every commit from here on. Under the core's lock.

@@ -100,11 +100,11 @@ impl Decisions {
         }
     }
 
-    /// Counts a request that goes through with nothing to compare; `unmatched` says that it is a write that no rule
-    /// takes.
-    pub fn count_free(&self, unmatched: bool) {
+    /// Counts a request that goes through without a token, and whether it is a write, as [`Decisions::count_unfenced`]
+    /// does.
+    pub fn count_free(&self, unfenced_write: bool) {
         self.count(Decision::Passed);
-        if unmatched {
+        if unfenced_write {
             self.count_unfenced();
         }
     }

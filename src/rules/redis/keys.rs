@@ -108,7 +108,7 @@ impl KeyPattern {
                 Part::Text(text) if key[at..].starts_with(text) => at += text.len(),
                 Part::Text(_) => return false,
                 Part::Capture => {
-                    let end = memchr::memchr(b':', &key[at..]).map_or(key.len(), |found| at + found);
+                    let end = colon(&key[at..]).map_or(key.len(), |found| at + found);
                     if end == at {
                         return false;
                     }
@@ -249,7 +249,41 @@ impl KeyTemplate {
     }
 }
 
+/// Where the first colon stands. In few bytes it is found before a search that is fast in many would have begun: eight at
+/// once, by the trick that makes the highest bit of each byte that is zero (Mycroft's; exact for the first one).
+fn colon(bytes: &[u8]) -> Option<usize> {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    if bytes.len() > 64 {
+        return memchr::memchr(b':', bytes);
+    }
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let differs = u64::from_le_bytes(*word) ^ (LOW * u64::from(b':'));
+        let zero = differs.wrapping_sub(LOW) & !differs & (LOW << 7);
+        if zero != 0 {
+            return Some(at * 8 + zero.trailing_zeros() as usize / 8);
+        }
+    }
+    let found = rest.iter().position(|byte| *byte == b':')?;
+    Some(bytes.len() - rest.len() + found)
+}
+
+/// As the standard library's, but quick where there are few bytes.
+fn is_ascii(bytes: &[u8]) -> bool {
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let high = words
+        .iter()
+        .fold(0, |high, word| high | u64::from_ne_bytes(*word));
+    let last = rest.iter().fold(0, |high, byte| high | byte);
+    high & HIGH == 0 && last.is_ascii()
+}
+
 fn push_readable(bytes: &[u8], into: &mut String) {
+    if is_ascii(bytes) {
+        // SAFETY: ASCII is UTF-8.
+        return into.push_str(unsafe { std::str::from_utf8_unchecked(bytes) });
+    }
     if let Ok(text) = std::str::from_utf8(bytes) {
         return into.push_str(text);
     }

@@ -8,11 +8,15 @@ use smallvec::SmallVec;
 
 /// All commands of a server, as it names them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Table(Named);
+pub struct Table {
+    /// Those with names of up to eight bytes.
+    short: HashMap<u64, Command, BuildHasherDefault<NameHash>>,
+    long: Named,
+}
 
 type Named = HashMap<Box<[u8]>, Command, BuildHasherDefault<NameHash>>;
 
-/// Hashes short names (FNV-1a). It is the server that puts them in: no client can choose some that meet in one place.
+/// Hashes names (FNV-1a). It is the server that puts them in: no client can choose some that meet in one place.
 #[derive(Clone, Copy, Debug)]
 pub struct NameHash(u64);
 
@@ -35,6 +39,12 @@ impl Hasher for NameHash {
 
     /// A length, which tells nothing that the bytes don't.
     fn write_usize(&mut self, _length: usize) {}
+
+    /// A short name: its first letters should tell in the highest bits, its last ones in the lowest.
+    fn write_u64(&mut self, name: u64) {
+        let mixed = (self.0 ^ name).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
 }
 
 /// One command, or one subcommand.
@@ -50,6 +60,19 @@ pub struct Command {
     pub range: (i64, i64, i64),
     /// Its subcommands, by their names in lower case.
     pub below: HashMap<Box<[u8]>, Command, BuildHasherDefault<NameHash>>,
+    /// What all of its calls have in common, where that is all there is to know of one.
+    pub usual: Option<Usual>,
+}
+
+/// A command that has one key, always in the same place, and that never waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usual {
+    /// Which word the key is.
+    pub key: usize,
+    /// Whether the command counts as a write.
+    pub write: bool,
+    /// Whether it may change the key.
+    pub changes: bool,
 }
 
 /// What a server says of a command.
@@ -139,25 +162,28 @@ pub enum Touched {
 impl Table {
     /// Adds a command.
     pub fn add(&mut self, command: Command) {
-        self.0.insert(command.name.as_bytes().into(), command);
+        match packed(command.name.as_bytes()) {
+            Some(name) => self.short.insert(name, command),
+            None => self.long.insert(command.name.as_bytes().into(), command),
+        };
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.short.len() + self.long.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.short.is_empty() && self.long.is_empty()
     }
 
     /// The command of these words: a subcommand where there is such.
     #[must_use]
     pub fn find(&self, first: &[u8], second: Option<&[u8]>) -> Option<&Command> {
-        let command = look_up(&self.0, first)?;
+        let command = self.top(first)?;
         if command.below.is_empty() {
             return Some(command);
         }
@@ -170,8 +196,26 @@ impl Table {
     /// Whether it knows a command of this name, if not this subcommand of it.
     #[must_use]
     pub fn knows(&self, first: &[u8]) -> bool {
-        look_up(&self.0, first).is_some()
+        self.top(first).is_some()
     }
+
+    fn top(&self, name: &[u8]) -> Option<&Command> {
+        match packed(name) {
+            Some(name) => self.short.get(&name),
+            None => look_up(&self.long, name),
+        }
+    }
+}
+
+/// A name of up to eight bytes, in lower case; none that would have to be filled up with what it ends with itself.
+fn packed(name: &[u8]) -> Option<u64> {
+    if name.last() == Some(&0) {
+        return None;
+    }
+    let mut bytes = [0; 8];
+    bytes.get_mut(..name.len())?.copy_from_slice(name);
+    bytes.make_ascii_lowercase();
+    Some(u64::from_le_bytes(bytes))
 }
 
 /// Names are in lower case, and short.
@@ -209,6 +253,32 @@ impl Command {
     /// Commands with keys that earlier servers flag neither as reading nor as writing.
     fn only_looks(&self) -> bool {
         matches!(&*self.name, "watch" | "spublish" | "ssubscribe" | "sunsubscribe")
+    }
+
+    /// The one key of all calls, where the server's words come down to that: then [`Command::touched`] says the same of each
+    /// call that has the key.
+    #[must_use]
+    pub fn one_key(&self) -> Option<Usual> {
+        let write = self.writes();
+        let (at, last, step, access) = match &self.specs[..] {
+            [] if self.flags.movable || self.known_from_earlier().is_some() => return None,
+            [] => {
+                let (first, last, step) = self.range;
+                (first, last - first, step, Access::Write)
+            }
+            [only] => match (&only.begin, only.find) {
+                _ if write && only.incomplete => return None,
+                (Begin::Index(at), Find::Range { last, step, .. }) => (*at, last, step, only.access),
+                (_, _) => return None,
+            },
+            [_, _, ..] => return None,
+        };
+        let usual = last == 0 && step > 0 && at > 0 && access != Access::None && self.below.is_empty();
+        usual.then_some(Usual {
+            key: usize::try_from(at).ok()?,
+            write,
+            changes: write && access == Access::Write,
+        })
     }
 
     /// Which of the words are keys, of a command with `count` words of which the first have come.
