@@ -225,11 +225,10 @@ impl<'k> Flight<'k> {
         if self.kind == Kind::Read {
             return Ok(());
         }
-        for at in 0..self.berths.len() {
-            if !self.berths[at].fence.door.commit(self.berths[at].claim()) {
-                self.release(at);
-                return Err(self.why_cut(at));
-            }
+        let shut = |berth: &Berth| !berth.fence.door.commit(berth.claim());
+        if let Some(at) = self.berths.iter().position(shut) {
+            self.release(at);
+            return Err(self.why_cut(at));
         }
         self.committed = true;
         Ok(())

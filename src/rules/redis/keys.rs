@@ -256,27 +256,34 @@ fn colon(bytes: &[u8]) -> Option<usize> {
     if bytes.len() > 64 {
         return memchr::memchr(b':', bytes);
     }
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
+    let within = |word: &[u8; 8]| {
         let differs = u64::from_le_bytes(*word) ^ (LOW * u64::from(b':'));
         let zero = differs.wrapping_sub(LOW) & !differs & (LOW << 7);
-        if zero != 0 {
-            return Some(at * 8 + zero.trailing_zeros() as usize / 8);
+        (zero != 0).then(|| zero.trailing_zeros() as usize / 8)
+    };
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().position(|byte| *byte == b':');
+    };
+    for (at, word) in bytes.as_chunks().0.iter().enumerate() {
+        if let Some(found) = within(word) {
+            return Some(at * 8 + found);
         }
     }
-    let found = rest.iter().position(|byte| *byte == b':')?;
-    Some(bytes.len() - rest.len() + found)
+    // Some of these have been looked at.
+    within(last).map(|found| bytes.len() - 8 + found)
 }
 
 /// As the standard library's, but quick where there are few bytes.
 fn is_ascii(bytes: &[u8]) -> bool {
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    let (words, rest) = bytes.as_chunks::<8>();
-    let high = words
-        .iter()
-        .fold(0, |high, word| high | u64::from_ne_bytes(*word));
-    let last = rest.iter().fold(0, |high, byte| high | byte);
-    high & HIGH == 0 && last.is_ascii()
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().all(u8::is_ascii);
+    };
+    let words = bytes.as_chunks().0.iter();
+    let all = words.fold(u64::from_ne_bytes(*last), |all, word| {
+        all | u64::from_ne_bytes(*word)
+    });
+    all & HIGH == 0
 }
 
 fn push_readable(bytes: &[u8], into: &mut String) {
@@ -313,4 +320,45 @@ fn index_of(name: &str, pattern: Option<&KeyPattern>) -> Result<usize, String> {
             pattern.text
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{colon, is_ascii};
+
+    /// Texts of each length up to 80, with one byte of another kind at each place.
+    fn texts(other: u8) -> impl Iterator<Item = Vec<u8>> {
+        let places = (0..80).flat_map(|len| (0..len).map(move |at| (len, at)));
+        places.flat_map(move |(len, at)| {
+            [b'a', b';', b'9', 0, 0x7f].map(|byte| {
+                let mut text = vec![byte; len];
+                text[at] = other;
+                text
+            })
+        })
+    }
+
+    #[test]
+    fn the_first_colon_is_found_wherever_it_stands() {
+        for mut text in texts(b':') {
+            let first = text.iter().position(|byte| *byte == b':');
+            assert_eq!(colon(&text), first, "{}", text.escape_ascii());
+            text.extend_from_slice(b":a:");
+            assert_eq!(colon(&text), first, "{}", text.escape_ascii());
+        }
+        for text in texts(b':' | 0x80) {
+            assert_eq!(colon(&text), None, "{}", text.escape_ascii());
+        }
+        assert_eq!(colon(b""), None);
+    }
+
+    #[test]
+    fn no_byte_beyond_ascii_is_overlooked() {
+        for other in [0x80, 0xff, b':'] {
+            for text in texts(other) {
+                assert_eq!(is_ascii(&text), text.is_ascii(), "{}", text.escape_ascii());
+            }
+        }
+        assert!(is_ascii(b""));
+    }
 }

@@ -209,13 +209,26 @@ impl Table {
 
 /// A name of up to eight bytes, in lower case; none that would have to be filled up with what it ends with itself.
 fn packed(name: &[u8]) -> Option<u64> {
-    if name.last() == Some(&0) {
-        return None;
-    }
-    let mut bytes = [0; 8];
-    bytes.get_mut(..name.len())?.copy_from_slice(name);
-    bytes.make_ascii_lowercase();
-    Some(u64::from_le_bytes(bytes))
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    let len = name.len();
+    let word = match *name {
+        [.., 0] => return None,
+        // In two halves, which may overlap.
+        [a, b, c, d, ..] if len <= 8 => {
+            let (first, last) = (u32::from_le_bytes([a, b, c, d]), name.last_chunk()?);
+            u64::from(first) | u64::from(u32::from_le_bytes(*last)) << (8 * (len - 4))
+        }
+        [a, b, c] => u64::from_le_bytes([a, b, c, 0, 0, 0, 0, 0]),
+        [a, b] => u64::from_le_bytes([a, b, 0, 0, 0, 0, 0, 0]),
+        [a] => u64::from(a),
+        _ => return None,
+    };
+    // The highest bit of each byte tells whether it is from A to Z: a quarter of it is the difference to a small letter.
+    let seven = word & (LOW * 0x7f);
+    let from_a = seven + LOW * u64::from(0x80 - b'A');
+    let past_z = seven + LOW * u64::from(0x7f - b'Z');
+    let capitals = from_a & !past_z & !word & (LOW * 0x80);
+    Some(word | (capitals >> 2))
 }
 
 /// Names are in lower case, and short.
@@ -472,4 +485,32 @@ fn number(word: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(word).ok()?;
     let plain = text == "0" || text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     plain.then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::packed;
+
+    #[test]
+    fn a_short_name_is_packed_in_lower_case_whatever_its_bytes() {
+        for len in 0..=9 {
+            for at in 0..len {
+                for byte in 0..=255 {
+                    for rest in [b'A', b'z', b'[', b'@', 0xc1] {
+                        let mut name = vec![rest; len];
+                        name[at] = byte;
+                        let plain = len <= 8 && name.last() != Some(&0);
+                        let mut wanted = [0; 8];
+                        wanted
+                            .iter_mut()
+                            .zip(&name)
+                            .for_each(|(to, from)| *to = from.to_ascii_lowercase());
+                        let wanted = plain.then(|| u64::from_le_bytes(wanted));
+                        assert_eq!(packed(&name), wanted, "{}", name.escape_ascii());
+                    }
+                }
+            }
+        }
+        assert_eq!(packed(b""), None);
+    }
 }
