@@ -69,7 +69,7 @@ fn beyond_loopback_tls_alone_is_not_enough() {
     let (tls, both) = (pki.listener("server"), pki.listener_asking_clients("server"));
     let read = |bind: &str, keys: &[&str]| {
         let text = format!(
-            "version: 1\nadmin: {{ bind: \"{bind}:9901\", {} }}\nlisteners:\n  - name: a\n    bind: \"127.0.0.1:80\"\n    upstream: {{ url: \"http://s\" }}\n    rules:\n      - {{ name: r, match: {{ path: \"/{{*k}}\" }}, resource: k, token: {{ header: T }} }}\n",
+            "version: 1\nadmin: {{ bind: \"{bind}:9901\", {} }}\nlisteners:\n  - name: a\n    bind: \"127.0.0.1:80\"\n    upstream: {{ url: \"http://s\", response_timeout: 30s }}\n    rules:\n      - {{ name: r, match: {{ path: \"/{{*k}}\" }}, resource: k, token: {{ header: T }} }}\n",
             keys.join(", ")
         );
         let show = |found: &[config::Problem]| found.iter().map(|p| p.to_string() + "\n").collect();
