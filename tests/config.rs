@@ -787,30 +787,6 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn a_stop_that_is_shorter_than_a_doubt_is_a_warning() {
-    let slow = small("settle_after: 3s", "settle_after: 60s");
-    // Left out, it is the default.
-    let said = warnings(&slow);
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(
-        said[0].starts_with("f:1:1: shutdown_timeout is less than settle_after (30s < 60s)"),
-        "{said:?}"
-    );
-    let with = |timeout: &str| warnings(&format!("{slow}shutdown_timeout: {timeout}\n"));
-    let said = with("59s");
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(!said[0].starts_with("f:1:1: "), "it says where: {said:?}");
-    assert!(with("60s").is_empty());
-    // Nothing is kept that a next start would have to wait for.
-    let forgetful = slow.replace("kind: file, path: ./data", "kind: memory");
-    assert!(
-        warnings(&forgetful)
-            .iter()
-            .all(|said| !said.contains("shutdown_timeout"))
-    );
-}
-
-#[test]
 fn what_may_be_meant_and_is_risky_is_a_warning() {
     let memory = warnings(&small("kind: file, path: ./data", "kind: memory"));
     assert!(

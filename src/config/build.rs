@@ -10,7 +10,7 @@ use super::secret;
 use super::store;
 use super::tls;
 use super::tree::Node;
-use super::types::{Admin, Config, Log, LogFormat, LogLevel, Store};
+use super::types::{Admin, Config, Log, LogFormat, LogLevel};
 use super::units;
 use crate::base::Secret;
 use crate::net::ServerTls;
@@ -39,22 +39,8 @@ pub(super) fn config(reader: &mut Reader, node: &Node) -> Option<Config> {
         shutdown_timeout: shutdown_timeout?,
         listeners: listeners?,
     };
-    warn_if_hasty(reader, &root, &config);
     // An empty list was reported; a configuration without listeners is none.
     (!config.listeners.is_empty()).then_some(config)
-}
-
-/// A stop that does not wait for a lost answer's doubt to end leaves that wait to the next start, as a crash does.
-fn warn_if_hasty(reader: &mut Reader, root: &Map<'_>, config: &Config) {
-    let (patience, longest) = (config.shutdown_timeout, config.settle_after_max());
-    // Marks in memory are lost at every stop, and with them what a start would wait for.
-    if patience >= longest || config.store == Store::Memory {
-        return;
-    }
-    let message = format!(
-        "shutdown_timeout is less than settle_after ({patience:?} < {longest:?}): a stop while the answer to a write is lost counts as a crash, after which new holders wait; let it be longer, and what stops the process patient for longer still"
-    );
-    reader.warn(root.place_of("shutdown_timeout"), message);
 }
 
 /// What is `None` was reported as a problem.
