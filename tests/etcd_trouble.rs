@@ -52,7 +52,10 @@ fn each_member_of_three_may_hang_and_marks_go_on() {
         etcd.wait_until_ready();
     }
     assert!(instance.is_quiet(), "no tenure ended");
-    assert_eq!(owner.ledger.scan("", None, 9).unwrap()[0].1.token.0, 25);
+    assert_eq!(
+        owner.ledger.scan("", None, 9).unwrap()[0].1.token,
+        fencegate::base::Token(25)
+    );
 }
 
 #[test]

@@ -202,6 +202,17 @@ fn step(world: &World, room: &Room, random: &mut Random) {
             Some(Err(_)) | None => return,
         },
     };
+    if random.below(3) == 0
+        && let Some(another) = flight.again()
+    {
+        fly(
+            world,
+            another.settles_after(SETTLE_AFTER),
+            &touched,
+            &tokens,
+            random,
+        );
+    }
     fly(
         world,
         flight.settles_after(SETTLE_AFTER),
@@ -407,6 +418,82 @@ fn a_raise_waits_for_a_write_without_a_token_that_nothing_held_up() {
     let raised = wait(&keeper, &asks, &room, Duration::from_secs(5));
     assert!(matches!(raised, Some(Ok(_))), "{raised:?}");
     assert!(keeper.quick(&asks, true).is_some());
+}
+
+#[test]
+fn another_flight_of_a_fence_is_what_a_new_request_would_get() {
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(Slow::new(1_000_000)),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let room = Room::new(8);
+    let raise = |asks: &[Ask<'_>]| match wait(&keeper, asks, &room, Duration::from_secs(5)) {
+        Some(Ok(admitted)) => admitted.flight,
+        refused => panic!("nothing is higher: {refused:?}"),
+    };
+    let first = raise(&orders(1));
+    let mut second = first.again().expect("1 is open");
+    second.commit().unwrap();
+    assert_eq!(keeper.in_flight(), 2);
+    let waker = Waker::from(Arc::new(Bell::default()));
+    let higher = orders(2);
+    let mut raising = keeper.admit(&higher, &room, true);
+    assert!(
+        raising.poll(&mut Context::from_waker(&waker)).is_pending(),
+        "it waits for the second"
+    );
+    assert!(first.again().is_none(), "a raise is under way");
+    drop(raising);
+    second.settle();
+    drop(raise(&orders(2)));
+    assert!(first.again().is_none(), "2 is open");
+    drop(first);
+    assert_eq!(keeper.in_flight(), 0);
+    let both = [
+        orders(2)[0],
+        Ask {
+            name: "another",
+            ..orders(2)[0]
+        },
+    ];
+    assert!(raise(&both).again().is_none(), "of two fences it is not told");
+    let read = keeper.quick(&orders(2), false).expect("2 is open");
+    assert!(
+        read.again().is_none(),
+        "a read holds nothing that a write could go on with"
+    );
+    assert!(Flight::unfenced().again().is_none());
+}
+
+#[test]
+fn a_read_holds_up_nobody_and_leaves_nothing() {
+    let keeper = Keeper::new(
+        Marks::default(),
+        Arc::new(Slow::new(1_000_000)),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    );
+    let room = Room::new(8);
+    assert!(keeper.quick(&orders(1), false).is_none(), "a read raises too");
+    assert_eq!(keeper.fences(), 0);
+    let Some(Ok(admitted)) = wait(&keeper, &orders(1), &room, Duration::from_secs(5)) else {
+        panic!("nothing is higher");
+    };
+    drop(admitted);
+    let mut read = keeper.quick(&orders(1), false).expect("1 is open");
+    assert!(keeper.quick(&orders(0), false).is_none());
+    read.commit().unwrap();
+    assert!(!read.is_fenced_write() && !read.is_committed());
+    assert_eq!(keeper.in_flight(), 0);
+    let Some(Ok(admitted)) = wait(&keeper, &orders(2), &room, Duration::from_secs(5)) else {
+        panic!("a read holds nothing up");
+    };
+    drop(admitted);
+    assert!(keeper.quick(&orders(1), false).is_none());
+    read.lose();
+    assert_eq!(keeper.in_doubt(), 0);
 }
 
 /// Counts how often it is woken.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// A token as it is compared: `integer` and `hex` are their number, `pair` is `epoch << 64 | counter`, so that
-/// the epoch decides first.
+/// the epoch decides first. Packed to words: there are many of them, and nothing needs them on 16 bytes.
+#[repr(Rust, packed(8))]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u128);
 
@@ -79,8 +80,8 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (high, low) = (self.token.0 >> 64, self.token.0 & u128::from(u64::MAX));
         match self.format {
-            TokenFormat::Integer => write!(f, "{}", self.token.0),
-            TokenFormat::Hex => write!(f, "{:x}", self.token.0),
+            TokenFormat::Integer => write!(f, "{}", { self.token.0 }),
+            TokenFormat::Hex => write!(f, "{:x}", { self.token.0 }),
             TokenFormat::Pair => write!(f, "{high}.{low}"),
         }
     }

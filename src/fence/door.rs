@@ -44,6 +44,7 @@ impl Door {
     }
 
     /// Whether `claim` could commit at this moment: the comparison on arrival, and again after a wait.
+    #[inline]
     #[must_use]
     pub fn admits(&self, claim: Claim) -> bool {
         loop {
@@ -58,6 +59,7 @@ impl Door {
     }
 
     /// The commit point: counts a flight in, if its claim is still the open one. False means that it is cut.
+    #[inline]
     #[must_use]
     pub fn commit(&self, claim: Claim) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
@@ -85,6 +87,7 @@ impl Door {
 
     /// Counts a committed flight out. True where it was the last one that a shut door waited for: the caller then
     /// calls [`super::Core::advance`].
+    #[inline]
     #[must_use]
     pub fn settle(&self) -> bool {
         // Release: what the flight did comes before; Acquire: the last one out acts for the raise.
@@ -108,8 +111,13 @@ impl Door {
     /// The token that is open, or was last; `None` before the first mark. Exact only under the core's lock.
     #[must_use]
     pub fn mark(&self) -> Option<Token> {
-        let bare = self.word.load(Ordering::Acquire) & BARE != 0;
-        (!bare).then(|| self.token())
+        (!self.is_bare()).then(|| self.token())
+    }
+
+    /// Whether the resource has no mark yet.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.word.load(Ordering::Acquire) & BARE != 0
     }
 
     /// Stops every commit from here on. Under the core's lock.

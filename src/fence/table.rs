@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 
-use super::{Core, Door};
+use super::{Claim, Core, Door};
 use crate::base::Token;
 
-/// A resource as the table knows it: a 128-bit keyed hash of its name.
+/// A resource as the table knows it: a 128-bit keyed hash of its name. Packed as a token is.
+#[repr(Rust, packed(8))]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key(u128);
 
@@ -52,9 +53,7 @@ impl<S> Table<S> {
     /// The key of a resource's name.
     #[must_use]
     pub fn key(&self, name: &str) -> Key {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        hasher.write(name.as_bytes());
-        let hash = hasher.finish128();
+        let hash = SipHasher13::new_with_keys(self.secret.0, self.secret.1).hash(name.as_bytes());
         Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
     }
 
@@ -62,6 +61,12 @@ impl<S> Table<S> {
     #[must_use]
     pub fn get(&self, key: Key) -> Option<Arc<Entry<S>>> {
         self.map.get(&key).map(|entry| Arc::clone(&entry))
+    }
+
+    /// Whether a claim could commit at this moment at the fence of `key`, if that was seen.
+    #[must_use]
+    pub fn admits(&self, key: Key, claim: Claim) -> Option<bool> {
+        self.map.get(&key).map(|entry| entry.door.admits(claim))
     }
 
     /// The fence of `key`, made bare where it was not seen before.

@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::flight::{Berth, Flight};
+use super::flight::{Berth, Flight, leave};
 use super::roll::Place;
 use super::slow::{self, SleeperId, Sleeps, Slow};
-use super::{Chores, Keeper};
+use super::{Chores, Fence, Keeper};
 use crate::base::{Token, TokenFormat};
-use crate::fence::{self, Arrival, Claim, Door, Effects, Party, Step};
+use crate::fence::{self, Arrival, Claim, Door, Effects, Key, Party, Step};
 use crate::observe::Decision;
 use crate::rules::Missing;
 
@@ -129,11 +129,14 @@ impl Room {
 }
 
 impl Keeper {
-    /// The way of nearly every request: all its tokens are open. No lock, nothing awaited.
+    /// The way of nearly every request: all its tokens are open. No lock, nothing awaited. A read leaves no trace.
     #[must_use]
     pub fn quick<'k>(self: &'k Arc<Self>, asks: &[Ask<'_>], write: bool) -> Option<Flight<'k>> {
         if !self.is_owner() {
             return None;
+        }
+        if !write {
+            return self.quick_read(asks);
         }
         let mut berths = SmallVec::new();
         for ask in asks {
@@ -147,13 +150,22 @@ impl Keeper {
             if !fence.door.admits(ask.claim) {
                 return None;
             }
-            berths.push(Berth {
-                fence,
-                key,
-                claim: ask.claim,
-            });
+            berths.push(Berth::new(fence, ask.claim, key));
         }
         Some(Flight::new(self, berths, write))
+    }
+
+    fn quick_read<'k>(self: &'k Arc<Self>, asks: &[Ask<'_>]) -> Option<Flight<'k>> {
+        let open = |ask: &Ask<'_>| {
+            let unseen = matches!(ask.claim, Claim::Without { .. });
+            self.table
+                .admits(self.table.key(ask.name), ask.claim)
+                .unwrap_or(unseen)
+        };
+        match asks {
+            [] => Some(Flight::unfenced()),
+            _ => asks.iter().all(open).then(|| Flight::read(self)),
+        }
     }
 
     /// Compares without arriving: what would be refused at this moment. Nothing is raised, and nothing waits.
@@ -195,19 +207,16 @@ impl Keeper {
             .enumerate()
             .map(|(index, ask)| {
                 let key = self.table.key(ask.name);
-                let berth = Berth {
+                Wait {
                     fence: self.table.get_or_bare(key),
                     key,
                     claim: ask.claim,
-                };
-                Wait {
-                    berth,
                     index,
                     sleeper: None,
                 }
             })
             .collect();
-        waits.sort_by_key(|wait| wait.berth.key); // the one fixed order in which locks are taken
+        waits.sort_by_key(|wait| wait.key); // the one fixed order in which locks are taken
         Admission {
             keeper: self,
             place: self.leased.then(|| self.roll.enter(self.roll.lapses())),
@@ -237,7 +246,9 @@ pub struct Admission<'k, 'a> {
 
 #[derive(Debug)]
 struct Wait {
-    berth: Berth,
+    fence: Fence,
+    key: Key,
+    claim: Claim,
     index: usize,
     sleeper: Option<SleeperId>,
 }
@@ -254,7 +265,7 @@ impl<'k> Admission<'k, '_> {
         self.inside = may_wait;
         let (arrival, chores) = self.arrive(may_wait, cx.waker());
         for (wait, chores) in self.waits.iter().zip(chores) {
-            self.keeper.carry_out(&wait.berth.fence, chores);
+            self.keeper.carry_out(&wait.fence, chores);
         }
         match arrival {
             Arrival::Waits { raised } => {
@@ -265,7 +276,8 @@ impl<'k> Admission<'k, '_> {
                 let raised = self.raised;
                 self.leave();
                 self.waits.sort_by_key(|wait| wait.index);
-                let berths = self.waits.drain(..).map(|wait| wait.berth).collect();
+                let berth = |wait: Wait| Berth::new(wait.fence, wait.claim, wait.key);
+                let berths = self.waits.drain(..).map(berth).collect();
                 Poll::Ready(Ok(Admitted {
                     flight: Flight::new(self.keeper, berths, self.write),
                     raised,
@@ -299,7 +311,7 @@ impl<'k> Admission<'k, '_> {
     #[must_use]
     pub fn waits_for_the_store(&self) -> bool {
         self.waits.iter().any(|wait| {
-            let slot = wait.berth.fence.slow.lock();
+            let slot = wait.fence.slow.lock();
             slot.as_ref().is_some_and(|slow| {
                 matches!(slow.core.step(), Step::Committing { .. } | Step::Unstored { .. })
             })
@@ -314,15 +326,15 @@ impl<'k> Admission<'k, '_> {
         let claims: SmallVec<[(Claim, Option<u64>); 1]> = self
             .waits
             .iter()
-            .map(|wait| (wait.berth.claim, self.asks[wait.index].max_step))
+            .map(|wait| (wait.claim, self.asks[wait.index].max_step))
             .collect();
         for wait in &mut self.waits {
             let ask = &self.asks[wait.index];
-            let mut slot = wait.berth.fence.slow.lock();
-            slow::open(&mut slot, &wait.berth.fence).is_named(ask.name, ask.format);
+            let mut slot = wait.fence.slow.lock();
+            slow::open(&mut slot, &wait.fence).is_named(ask.name, ask.format);
             slots.push(slot);
             sleepers.push(&mut wait.sleeper);
-            doors.push(&wait.berth.fence.door);
+            doors.push(&wait.fence.door);
         }
         let mut parties: SmallVec<[Party<'_>; 1]> = SmallVec::new();
         for (slot, (door, (claim, max_step))) in slots.iter_mut().zip(doors.iter().zip(&claims)) {
@@ -364,7 +376,7 @@ impl<'k> Admission<'k, '_> {
         }
         for wait in &mut self.waits {
             if let Some(id) = wait.sleeper.take() {
-                let mut slot = wait.berth.fence.slow.lock();
+                let mut slot = wait.fence.slow.lock();
                 if let Some(slow) = slot.as_deref_mut() {
                     slow.forget(id);
                     slow::rest(&mut slot);
@@ -378,7 +390,7 @@ impl Drop for Admission<'_, '_> {
     fn drop(&mut self) {
         self.leave();
         for wait in self.waits.drain(..) {
-            wait.berth.leave(self.keeper);
+            leave(wait.fence, wait.key, self.keeper);
         }
     }
 }

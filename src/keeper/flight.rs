@@ -21,19 +21,53 @@ use crate::observe::events::InDoubt;
 #[derive(Debug)]
 pub(super) struct Berth {
     pub fence: Fence,
-    pub key: Key,
-    pub claim: Claim,
+    bond: Bond,
+}
+
+/// By what it is bound.
+#[derive(Clone, Copy, Debug)]
+enum Bond {
+    Token(Token),
+    /// Without a token, perhaps to a fence that never had a mark: it is forgotten by its key.
+    Without {
+        until_fenced: bool,
+        key: Key,
+    },
 }
 
 impl Berth {
-    /// Lets go of the fence; one that never had a mark is forgotten with its last flight.
-    pub fn leave(self, keeper: &Keeper) {
-        let Berth { fence, key, .. } = self;
-        let bare = fence.door.mark().is_none();
-        drop(fence);
-        if bare {
-            keeper.table.forget_bare(key);
+    pub fn new(fence: Fence, claim: Claim, key: Key) -> Berth {
+        let bond = match claim {
+            Claim::Token(token) => Bond::Token(token),
+            Claim::Without { until_fenced } => Bond::Without { until_fenced, key },
+        };
+        Berth { fence, bond }
+    }
+
+    fn claim(&self) -> Claim {
+        match self.bond {
+            Bond::Token(token) => Claim::Token(token),
+            Bond::Without { until_fenced, .. } => Claim::Without { until_fenced },
         }
+    }
+
+    /// Lets go of the fence.
+    fn leave(self, keeper: &Keeper) {
+        let Berth { fence, bond } = self;
+        match bond {
+            // Its token was let in, and so there is a mark.
+            Bond::Token(_) => {}
+            Bond::Without { key, .. } => leave(fence, key, keeper),
+        }
+    }
+}
+
+/// Lets go of a fence; one that never had a mark is forgotten with the last one that holds it.
+pub(super) fn leave(fence: Fence, key: Key, keeper: &Keeper) {
+    let bare = fence.door.is_bare();
+    drop(fence);
+    if bare {
+        keeper.table.forget_bare(key);
     }
 }
 
@@ -45,10 +79,20 @@ pub struct Flight<'k> {
     /// How often ownership had lapsed when it was admitted.
     born: u64,
     berths: SmallVec<[Berth; 1]>,
-    /// A read is admitted like a write but never held against a raise.
-    write: bool,
+    kind: Kind,
     committed: bool,
-    settle_after: Duration,
+    /// In nanoseconds; the largest number is for ever.
+    settle_after: u64,
+}
+
+/// What is held against a raise, and what ownership is needed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// No fence binds it.
+    Free,
+    /// Admitted like a write, and never held against a raise (S11).
+    Read,
+    Write,
 }
 
 /// Why a flight may not commit.
@@ -87,16 +131,30 @@ pub struct Lost<'a> {
 
 impl<'k> Flight<'k> {
     pub(super) fn new(keeper: &'k Arc<Keeper>, berths: SmallVec<[Berth; 1]>, write: bool) -> Flight<'k> {
-        if write && !berths.is_empty() {
+        let kind = match (berths.is_empty(), write) {
+            (true, _) => Kind::Free,
+            (false, false) => Kind::Read,
+            (false, true) => Kind::Write,
+        };
+        Flight::of(keeper, kind, berths)
+    }
+
+    /// For a read whose tokens are open: no fence has to know of it.
+    pub(super) fn read(keeper: &'k Arc<Keeper>) -> Flight<'k> {
+        Flight::of(keeper, Kind::Read, SmallVec::new())
+    }
+
+    fn of(keeper: &'k Arc<Keeper>, kind: Kind, berths: SmallVec<[Berth; 1]>) -> Flight<'k> {
+        if kind == Kind::Write {
             keeper.in_flight.fetch_add(1, Ordering::AcqRel);
         }
         Flight {
             keeper: Some(keeper),
             born: keeper.lapses(),
             berths,
-            write,
+            kind,
             committed: false,
-            settle_after: Duration::MAX,
+            settle_after: u64::MAX,
         }
     }
 
@@ -107,23 +165,43 @@ impl<'k> Flight<'k> {
             keeper: None,
             born: 0,
             berths: SmallVec::new(),
-            write: false,
+            kind: Kind::Free,
             committed: false,
-            settle_after: Duration::MAX,
+            settle_after: u64::MAX,
         }
     }
 
     /// How long a doubt of this flight lasts, should it come to that (A4).
+    #[inline]
     #[must_use]
     pub fn settles_after(mut self, settle_after: Duration) -> Flight<'k> {
-        self.settle_after = settle_after;
+        self.settle_after = u64::try_from(settle_after.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
     /// Whether this is a write that is bound to a fence.
+    #[inline]
     #[must_use]
     pub fn is_fenced_write(&self) -> bool {
-        self.write && !self.berths.is_empty()
+        self.kind == Kind::Write
+    }
+
+    /// Another flight with the same claim for the same fence, where that is open now: what [`Keeper::quick`] would give.
+    /// `None` too where this one is bound to several.
+    #[must_use]
+    pub fn again(&self) -> Option<Flight<'k>> {
+        let keeper = self.keeper.filter(|keeper| keeper.is_owner())?;
+        let ([berth], Kind::Write) = (&self.berths[..], self.kind) else {
+            return None;
+        };
+        if !berth.fence.door.admits(berth.claim()) {
+            return None;
+        }
+        let berth = Berth {
+            fence: Arc::clone(&berth.fence),
+            bond: berth.bond,
+        };
+        Some(Flight::of(keeper, Kind::Write, SmallVec::from_buf([berth])))
     }
 
     /// Whether it is past its commit point.
@@ -138,20 +216,19 @@ impl<'k> Flight<'k> {
     /// # Errors
     /// [`Cut`]: the last byte must not go out.
     pub fn commit(&mut self) -> Result<(), Cut> {
-        if self.berths.is_empty() || self.committed {
+        if self.kind == Kind::Free || self.committed {
             return Ok(());
         }
         if !self.may_go_on() {
             return Err(Cut::NotOwner);
         }
-        if !self.write {
+        if self.kind == Kind::Read {
             return Ok(());
         }
-        for at in 0..self.berths.len() {
-            if !self.berths[at].fence.door.commit(self.berths[at].claim) {
-                self.release(at);
-                return Err(self.why_cut(at));
-            }
+        let shut = |berth: &Berth| !berth.fence.door.commit(berth.claim());
+        if let Some(at) = self.berths.iter().position(shut) {
+            self.release(at);
+            return Err(self.why_cut(at));
         }
         self.committed = true;
         Ok(())
@@ -191,7 +268,7 @@ impl<'k> Flight<'k> {
     #[must_use]
     pub fn enroll(&self) -> Option<Place> {
         let keeper = self.keeper.filter(|keeper| keeper.leased)?;
-        (!self.berths.is_empty()).then(|| keeper.roll.enter(self.born))
+        (self.kind != Kind::Free).then(|| keeper.roll.enter(self.born))
     }
 
     /// The socket did not take the last byte: the flight is where it was before [`Flight::commit`].
@@ -202,6 +279,7 @@ impl<'k> Flight<'k> {
     }
 
     /// The whole answer has come, or the flight was cut before its commit point: it is over.
+    #[inline]
     pub fn settle(mut self) {
         self.uncommit();
     }
@@ -223,7 +301,7 @@ impl<'k> Flight<'k> {
     /// Whether it could commit at this moment: the token is compared, nothing changes.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        let admits = |berth: &Berth| berth.fence.door.admits(berth.claim);
+        let admits = |berth: &Berth| berth.fence.door.admits(berth.claim());
         self.berths.iter().all(admits) && self.may_go_on()
     }
 
@@ -234,7 +312,7 @@ impl<'k> Flight<'k> {
         let posts = self
             .berths
             .iter()
-            .map(|berth| (Arc::clone(&berth.fence), berth.claim, None))
+            .map(|berth| (Arc::clone(&berth.fence), berth.claim(), None))
             .collect();
         let kind = match self.committed {
             true => Sleeps::Committed,
@@ -246,13 +324,13 @@ impl<'k> Flight<'k> {
     /// Why this flight is cut, for its answer. [`Cut::Reset`] where nothing else explains it.
     #[must_use]
     pub fn cut(&self) -> Cut {
-        if !self.may_go_on() {
+        if self.berths.is_empty() || !self.may_go_on() {
             return Cut::NotOwner;
         }
         let at = self
             .berths
             .iter()
-            .position(|berth| !berth.fence.door.admits(berth.claim))
+            .position(|berth| !berth.fence.door.admits(berth.claim()))
             .unwrap_or(0);
         self.why_cut(at)
     }
@@ -267,7 +345,7 @@ impl<'k> Flight<'k> {
             }
             None => berth.fence.door.mark(),
         };
-        match (berth.claim, highest) {
+        match (berth.claim(), highest) {
             (Claim::Token(token), Some(highest)) if token < highest => Cut::Stale { index: at, highest },
             (Claim::Token(_), _) => Cut::Reset,
             (Claim::Without { .. }, _) => Cut::Fenced { index: at },
@@ -286,7 +364,7 @@ impl<'k> Flight<'k> {
 
     fn leave_doubt(&mut self, keeper: &Arc<Keeper>, lost: Option<&Lost<'_>>) {
         let now = keeper.clock.now();
-        let until = now.plus(self.settle_after);
+        let until = now.plus(Duration::from_nanos(self.settle_after));
         keeper.add_doubt(until);
         for berth in &self.berths {
             let mut slot = berth.fence.slow.lock();
@@ -318,28 +396,30 @@ impl<'k> Flight<'k> {
             listener: lost.map(|lost| lost.listener),
             rule: lost.and_then(|lost| lost.rule),
             resource: named.map(|(name, _)| name),
-            token: match berth.claim {
+            token: match berth.claim() {
                 Claim::Token(token) => named.map(|_| token),
                 Claim::Without { .. } => None,
             },
             format: named.map_or(TokenFormat::Integer, |(_, format)| format),
             reason: lost.map_or("given-up", |lost| lost.reason),
-            lasts: self.settle_after,
+            lasts: Duration::from_nanos(self.settle_after),
         });
     }
 }
 
 impl Drop for Flight<'_> {
+    #[inline]
     fn drop(&mut self) {
         let Some(keeper) = self.keeper else { return };
         if std::mem::take(&mut self.committed) {
             self.leave_doubt(keeper, None);
         }
-        if self.write && !self.berths.is_empty() {
+        if self.kind == Kind::Write {
             keeper.in_flight.fetch_sub(1, Ordering::AcqRel);
         }
-        for berth in self.berths.drain(..) {
-            berth.leave(keeper);
+        let may_be_bare = |berth: &Berth| matches!(berth.bond, Bond::Without { .. });
+        if self.berths.iter().any(may_be_bare) {
+            self.berths.drain(..).for_each(|berth| berth.leave(keeper));
         }
     }
 }

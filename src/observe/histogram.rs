@@ -26,12 +26,18 @@ struct Cells {
 impl Histogram {
     /// Counts one duration.
     pub fn observe(&self, took: Duration) {
+        self.observe_many(took, 1);
+    }
+
+    /// Counts a duration that so many took.
+    pub fn observe_many(&self, took: Duration, n: u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let at = BOUNDS_US.partition_point(|bound| *bound < us);
-        self.0.buckets[at].fetch_add(1, Ordering::Relaxed);
-        self.0
-            .sum_ns
-            .fetch_add(u64::try_from(took.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+        self.0.buckets[at].fetch_add(n, Ordering::Relaxed);
+        self.0.sum_ns.fetch_add(
+            u64::try_from(took.as_nanos()).unwrap_or(0).saturating_mul(n),
+            Ordering::Relaxed,
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! The reply to `COMMAND`, made a [`Table`]. What is said in a way that is not known is taken for "can't tell".
 
+use super::session::{taken, waits};
 use crate::rules::redis::{Access, Begin, Command, Find, Flags, KeySpec, Table};
 use crate::wire::resp::Value;
 
@@ -7,11 +8,18 @@ use crate::wire::resp::Value;
 pub fn read(reply: &Value) -> Option<Table> {
     let mut table = Table::default();
     for entry in reply.list() {
-        if let Some(command) = command(entry) {
+        if let Some(mut command) = command(entry) {
+            let own = taken(&[command.name.as_bytes()]).is_some();
+            command.usual = command.one_key().filter(|_| !own && !may_wait(&command));
             table.add(command);
         }
     }
     (!table.is_empty()).then_some(table)
+}
+
+fn may_wait(command: &Command) -> bool {
+    let word = [&b"block"[..]];
+    waits(&command.name, command.flags.blocking, &word)
 }
 
 /// Name, arity, flags, first, last, step; from version 7 on: categories, tips, key specifications, subcommands.

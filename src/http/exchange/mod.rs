@@ -160,10 +160,6 @@ enum Progress {
 }
 
 /// What a step of the loop did.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time, on the stack, and the end comes once"
-)]
 enum Step<'k> {
     Moved,
     Blocked,

@@ -195,14 +195,7 @@ impl<'k> Session<'_, 'k> {
             .notes
             .claims()
             .filter(|claim| rules[claim.rule].mode == Mode::Enforce);
-        enforced
-            .map(|claim| Named {
-                resource: claim.resource.to_owned(),
-                token: claim.token,
-                rule: claim.rule,
-                fence: claim.fence,
-            })
-            .collect()
+        enforced.map(|claim| Named::of(&claim)).collect()
     }
 
     /// What rules that only observe would have done with a command.

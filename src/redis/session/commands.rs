@@ -6,7 +6,7 @@ use std::io;
 use smallvec::SmallVec;
 
 use super::admit::Compared;
-use super::owed::{Names, What};
+use super::owed::{Names, Naming, What};
 use super::words::{Special, lower, special};
 use super::{Course, End, Ending, OWED_MAX, Session};
 use crate::base::Reason;
@@ -24,10 +24,6 @@ const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
 /// What becomes of a command.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time, on the stack, and nearly every command goes"
-)]
 pub(super) enum Decided<'k> {
     /// It can't be told yet: its keys have not come.
     Later,
@@ -42,8 +38,8 @@ pub(super) enum Decided<'k> {
 impl<'k> Session<'_, 'k> {
     /// Takes what the client has sent; true where something moved.
     pub(super) async fn take_commands(&mut self) -> Result<bool, End> {
-        let mut moved = false;
-        while self.may_take() {
+        let mut moved = self.inbox.is_empty() && self.read_input()?;
+        while !self.inbox.is_empty() && self.may_take() {
             let went = match self.course {
                 Course::Commands => self.take_quickly() || self.next_command().await?,
                 Course::Streaming | Course::Skipping => self.pass()?,
@@ -158,7 +154,7 @@ impl<'k> Session<'_, 'k> {
                 if with_ping {
                     // Its reply says that all confirmations have come.
                     write_command(self.outbox.tail(), [&b"PING"[..]].into_iter());
-                    let end = self.outbox.len() as u64 + self.conn.as_ref().map_or(0, |conn| conn.sent());
+                    let end = self.outbox_end();
                     self.owed.back_mut().expect("sent above").ride.ends = end;
                 }
             }
@@ -259,7 +255,7 @@ impl<'k> Session<'_, 'k> {
         self.inbox.consume(passed.len);
         if passed.ends {
             if self.course == Course::Streaming {
-                let ends = self.conn.as_ref().map_or(0, |conn| conn.sent()) + self.outbox.len() as u64;
+                let ends = self.outbox_end();
                 self.owed.back_mut().expect("it is being sent").ride.ends = ends;
             }
             self.course = Course::Commands;
@@ -398,7 +394,7 @@ impl<'k> Session<'_, 'k> {
                 }
             }
         }
-        Some(What::Named { changes, hello })
+        Some(What::Named(Box::new(Naming { changes, hello })))
     }
 
     /// `CLIENT REPLY`: the server always replies, the gate drops what the client doesn't want.

@@ -37,6 +37,7 @@ impl<'k> Session<'_, 'k> {
             while self.take_reply_quickly() || self.take_reply()? {
                 moved = true;
             }
+            self.note_answered();
             let Some(conn) = &mut self.conn else { break };
             match conn.read() {
                 Ok(0) => {
@@ -179,7 +180,7 @@ impl<'k> Session<'_, 'k> {
             | What::Quit
             | What::Monitor
             | What::Sync
-            | What::Named { .. } => false,
+            | What::Named(_) => false,
         };
         Ok(Some(match dropped || owed.muted {
             true => Target::Nobody,
@@ -258,11 +259,11 @@ impl<'k> Session<'_, 'k> {
             }
             What::Quit => self.ending = Some(Ending::Order),
             What::Monitor if fine => self.state.monitor = true,
-            What::Named { changes, hello } if fine => {
-                changes
-                    .iter()
-                    .for_each(|change| self.state.identity.apply(change));
-                if hello {
+            What::Named(naming) if fine => {
+                for change in &naming.changes {
+                    self.state.identity.apply(change);
+                }
+                if naming.hello {
                     self.state.resp3 = frame.kind() == b'%';
                 }
             }
@@ -274,7 +275,7 @@ impl<'k> Session<'_, 'k> {
                     self.reply.tail().extend_from_slice(&bytes);
                 }
             }
-            What::Multi | What::Discard | What::Reset | What::Monitor | What::Sync | What::Named { .. } => {}
+            What::Multi | What::Discard | What::Reset | What::Monitor | What::Sync | What::Named(_) => {}
         }
         owed.ride.flight.settle();
     }

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::admit::Queued;
-use self::owed::{Named, Owed, What};
+use self::owed::{Named, Names, Owed, What};
 use self::subscribed::Subscribed;
-pub use self::words::taken;
+pub use self::words::{taken, waits};
 use super::answer::Refusal;
 use super::{Core, Gate, Peer};
 use crate::base::{Buf, Idle, Reason};
@@ -62,8 +62,10 @@ pub struct Session<'a, 'k> {
     /// Wakes this task when this instance ceases to be the owner.
     place: Option<Place>,
     notes: Notes,
-    /// Room for the names of resources.
-    spare_names: Vec<String>,
+    /// Room for the names of resources; what stands there is of no use.
+    spare_names: Vec<Names>,
+    /// When the commands were sent whose replies are being taken, and how many of them were fenced writes.
+    answered: Option<(Instant, u64)>,
     /// When something of a reply came last.
     heard: Instant,
     /// When the server took something last.
@@ -173,6 +175,7 @@ impl<'a, 'k> Session<'a, 'k> {
             place: None,
             notes: Notes::default(),
             spare_names: Vec::new(),
+            answered: None,
             heard: Instant::now(),
             pushed: Instant::now(),
             hungry: true,

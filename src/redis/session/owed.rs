@@ -2,12 +2,10 @@
 
 use std::time::Instant;
 
-use smallvec::SmallVec;
-
 use super::subscribed::Subscription;
 use crate::base::Token;
 use crate::keeper::Flight;
-use crate::rules::redis::Change;
+use crate::rules::redis::{Change, Claimed};
 use crate::upstream::Ride;
 
 /// One command on its way, or its answer.
@@ -26,7 +24,7 @@ pub struct Owed<'k> {
 }
 
 /// The resources of a flight, for refusals.
-pub type Names = SmallVec<[Named; 1]>;
+pub type Names = Vec<Named>;
 
 /// A resource and the token that was presented for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +33,31 @@ pub struct Named {
     pub token: Option<Token>,
     pub rule: usize,
     pub fence: usize,
+}
+
+impl Named {
+    /// What is claimed.
+    pub fn of(claim: &Claimed<'_>) -> Named {
+        Named {
+            resource: claim.resource.to_owned(),
+            token: claim.token,
+            rule: claim.rule,
+            fence: claim.fence,
+        }
+    }
+
+    /// Whether this is what is claimed.
+    pub fn is(&self, claim: &Claimed<'_>) -> bool {
+        (self.rule, self.fence, self.token) == (claim.rule, claim.fence, claim.token)
+            && self.resource == claim.resource
+    }
+
+    /// The same, in the room of another.
+    pub fn turn_into(&mut self, claim: &Claimed<'_>) {
+        self.resource.clear();
+        self.resource.push_str(claim.resource);
+        (self.token, self.rule, self.fence) = (claim.token, claim.rule, claim.fence);
+    }
 }
 
 /// What an answer is, and what it changes.
@@ -65,13 +88,20 @@ pub enum What {
     /// From its reply on, unless that is an error, nothing that comes is a reply.
     Sync,
     /// The connection has a name or a user, and perhaps another version of the protocol.
-    Named { changes: Vec<Change>, hello: bool },
+    Named(Box<Naming>),
     /// So many confirmations of this kind, or an error.
     Subscriptions { kind: Subscription, left: u64 },
     /// Confirmations of unknown number, then the reply to a PING of the gate's own.
     Shards { confirmed: bool, failed: bool },
     /// A command that may wait for others; the gate may have had it woken.
     Blocking { woken: bool },
+}
+
+/// What a name or a user changes.
+#[derive(Debug)]
+pub struct Naming {
+    pub changes: Vec<Change>,
+    pub hello: bool,
 }
 
 impl What {
@@ -87,7 +117,7 @@ impl What {
             | What::Quit
             | What::Monitor
             | What::Sync
-            | What::Named { .. }
+            | What::Named(_)
             | What::Subscriptions { .. }
             | What::Shards { .. }
             | What::Blocking { .. } => true,

@@ -3,19 +3,24 @@
 //! Whatever is unusual is left as it was found, for `commands.rs` and `down.rs`. A command is found, judged and admitted
 //! here by what they call too, so that both ways decide the same; what is saved is the room that waiting needs.
 
-use smallvec::SmallVec;
+use std::time::Instant;
+
+use smallvec::{SmallVec, smallvec};
 
 use super::Session;
 use super::owed::{Named, Names, What};
 use super::words::{special, waits};
 use crate::keeper::{Ask, Flight};
 use crate::observe::Decision;
-use crate::rules::redis::{Access, Act, Key, Touched, Verdict};
+use crate::rules::redis::{Access, Act, Claimed, Command, Key, RedisRule, Touched, Verdict};
 use crate::rules::{Mode, Sender};
 use crate::wire::resp::{Read, short_reply};
 
 /// Names whose room is used again.
 const SPARE_MAX: usize = 64;
+
+/// Which words are keys, and what is done with each.
+type Keys = SmallVec<[(usize, Access); 4]>;
 
 impl<'k> Session<'_, 'k> {
     /// Puts the next command on its way, where that is all there is to do. False: nothing has been done.
@@ -33,39 +38,41 @@ impl<'k> Session<'_, 'k> {
         let Ok(Read::Command(len)) = self.requests.read(self.inbox.filled()) else {
             return false;
         };
+        if self.requests.is_line() {
+            return false;
+        }
         let Some((flight, names)) = self.admit_quickly() else {
             return false;
         };
-        // Out of the session for the moment in which it is copied.
-        let mut inbox = std::mem::take(&mut self.inbox);
-        let owed = self.send(What::Reply, flight, |out| {
-            out.extend_from_slice(&inbox.filled()[..len]);
-        });
-        owed.names = names;
-        inbox.consume(len);
-        self.inbox = inbox;
+        let begins = self.outbox_end();
+        if self.outbox.is_empty() {
+            self.pushed = Instant::now();
+        }
+        self.outbox.tail().extend_from_slice(&self.inbox.filled()[..len]);
+        self.inbox.consume(len);
+        self.book(What::Reply, flight, begins..begins + len as u64, names);
         true
     }
 
     /// The flight of the command that was read last; `None` where that takes more than a look.
     fn admit_quickly(&mut self) -> Option<(Flight<'k>, Names)> {
-        let (gate, keeper) = (self.gate, self.keeper);
+        let gate = self.gate;
         let rules = &gate.listener.rules;
-        if self.requests.is_line() {
-            return None;
-        }
-        let words: SmallVec<[&[u8]; 8]> = self.requests.words(self.inbox.filled()).collect();
-        let command = self.table.as_ref()?.find(words[0], words.get(1).copied())?;
-        if special(&words).is_some() || waits(&command.name, command.flags.blocking, &words) {
-            return None;
-        }
-        let Touched::Keys(keys) = command.touched(&words, words.len()) else {
-            return None;
+        let word = |index: usize| self.requests.word(self.inbox.filled(), index);
+        let command = self.table.as_ref()?.find(word(0)?, word(1))?;
+        let (keys, write) = match command.usual {
+            Some(usual) if word(usual.key).is_some() => {
+                let access = if usual.changes {
+                    Access::Write
+                } else {
+                    Access::Read
+                };
+                (smallvec![(usual.key, access)], usual.write)
+            }
+            Some(_) => return None,
+            None => (self.keys_of(command)?, command.writes()),
         };
-        if keys.is_empty() {
-            return None;
-        }
-        let write = command.writes();
+        debug_assert_eq!(self.keys_of(command).as_ref(), Some(&keys), "{command:?}");
         let act = Act {
             name: &command.name,
             write,
@@ -77,53 +84,84 @@ impl<'k> Session<'_, 'k> {
             },
         };
         let keys = keys.iter().map(|(at, access)| Key {
-            name: words[*at],
+            name: word(*at).expect("a key is one of the words"),
             write: write && *access == Access::Write,
         });
-        let verdict = rules.judge(&act, keys, &mut self.notes);
-        let notes = &self.notes;
-        let enforces = |rule: usize| rules.rules[rule].mode == Mode::Enforce;
-        if !notes.observed.is_empty() || !notes.claims().all(|claim| enforces(claim.rule)) {
+        match rules.judge(&act, keys, &mut self.notes) {
+            Verdict::Refused(_) => None,
+            // What would have been refused is told of.
+            _ if !self.notes.observed.is_empty() => None,
+            Verdict::Pass => {
+                gate.decisions(self.notes.rule).count(Decision::Passed);
+                Some((Flight::unfenced(), Names::new()))
+            }
+            Verdict::Fenced if self.notes.claims().len() == 1 => self.admit_one(write),
+            Verdict::Fenced => self.admit_several(write),
+        }
+    }
+
+    /// Of the one claim in the notes.
+    fn admit_one(&mut self, write: bool) -> Option<(Flight<'k>, Names)> {
+        let (gate, keeper) = (self.gate, self.keeper);
+        let claim = self.notes.only_claim()?;
+        let rule = &gate.listener.rules.rules[claim.rule];
+        if rule.mode != Mode::Enforce {
             return None;
         }
-        match verdict {
-            Verdict::Refused(_) => return None,
-            Verdict::Pass => {
-                gate.decisions(notes.rule).count(Decision::Passed);
-                return Some((Flight::unfenced(), Names::new()));
+        // A pipeline often goes on with the resource of the command before: its fence need not be looked up.
+        let again = match self.owed.back() {
+            Some(before) if write && matches!(&before.names[..], [named] if named.is(&claim)) => {
+                before.ride.flight.again()
             }
-            Verdict::Fenced => {}
-        }
-        let asks: SmallVec<[Ask<'_>; 2]> = notes
-            .claims()
-            .map(|claim| {
-                let rule = &rules.rules[claim.rule];
-                let fence = &rule.fences[claim.fence];
-                Ask::new(
-                    claim.resource,
-                    claim.token,
-                    rule.missing,
-                    fence.format,
-                    fence.max_step,
-                )
-            })
-            .collect();
-        let flight = keeper.quick(&asks, write)?;
-        gate.decisions(notes.claims().next().map(|claim| claim.rule))
-            .count(Ask::let_through(&asks));
-        let names = notes.claims().map(|claim| {
-            let mut resource = self.spare_names.pop().unwrap_or_default();
-            resource.clear();
-            resource.push_str(claim.resource);
-            Named {
-                resource,
-                token: claim.token,
-                rule: claim.rule,
-                fence: claim.fence,
-            }
+            _ => None,
+        };
+        let flight = match again {
+            Some(flight) => flight,
+            None => keeper.quick(&[ask(&claim, rule)], write)?,
+        };
+        gate.decisions(Some(claim.rule)).count(match claim.token {
+            Some(_) => Decision::Admitted,
+            None => Decision::Passed,
         });
-        let names = names.collect();
+        // Nothing is said of a read that has been admitted.
+        let mut names = Names::new();
+        if write {
+            names = self.spare_names.pop().unwrap_or_default();
+            names.truncate(1);
+            match names.first_mut() {
+                Some(named) => named.turn_into(&claim),
+                None => names.push(Named::of(&claim)),
+            }
+        }
         Some((flight.settles_after(gate.listener.upstream.settle_after), names))
+    }
+
+    /// Of all claims in the notes.
+    fn admit_several(&mut self, write: bool) -> Option<(Flight<'k>, Names)> {
+        let gate = self.gate;
+        let rules = &gate.listener.rules.rules;
+        let claims = || self.notes.claims();
+        if !claims().all(|claim| rules[claim.rule].mode == Mode::Enforce) {
+            return None;
+        }
+        let asks: SmallVec<[Ask<'_>; 2]> = claims().map(|claim| ask(&claim, &rules[claim.rule])).collect();
+        let flight = self.keeper.quick(&asks, write)?;
+        gate.decisions(claims().next().map(|claim| claim.rule))
+            .count(Ask::let_through(&asks));
+        let names = claims().map(|claim| Named::of(&claim)).collect();
+        Some((flight.settles_after(gate.listener.upstream.settle_after), names))
+    }
+
+    /// The keys of the command that was read last, where they are all there is to know of it.
+    fn keys_of(&self, command: &Command) -> Option<Keys> {
+        let words: SmallVec<[&[u8]; 8]> = self.requests.words(self.inbox.filled()).collect();
+        if special(&words).is_some() || waits(&command.name, command.flags.blocking, &words) {
+            return None;
+        }
+        match command.touched(&words, words.len()) {
+            Touched::Keys(keys) if !keys.is_empty() => Some(keys),
+            Touched::Keys(_) | Touched::Unclear | Touched::Later => None,
+        }
     }
 
     /// Takes a reply that has come whole, to a command that [`Session::take_quickly`] could have sent. False: nothing has
@@ -155,20 +193,46 @@ impl<'k> Session<'_, 'k> {
         self.reply.tail().extend_from_slice(reply);
         conn.inbox.consume(len);
         self.gone = self.gone.saturating_sub(1);
-        let Some(mut owed) = self.owed.pop_front() else {
+        let Some(owed) = self.owed.pop_front() else {
             return true;
         };
+        if self.owed.is_empty() {
+            // The next ones stand where these stood: what was used last is near.
+            self.owed.clear();
+        }
         if let (Some(sent), true) = (owed.sent, owed.ride.flight.is_fenced_write()) {
-            let took = self.heard.saturating_duration_since(sent);
-            self.gate.metrics.upstream_seconds.observe(took);
+            match &mut self.answered {
+                Some((at, n)) if *at == sent => *n += 1,
+                _ => {
+                    self.note_answered();
+                    self.answered = Some((sent, 1));
+                }
+            }
         }
         owed.ride.flight.settle();
-        for named in owed.names.drain(..) {
-            if self.spare_names.len() < SPARE_MAX {
-                self.spare_names.push(named.resource);
-            }
+        if !owed.names.is_empty() && self.spare_names.len() < SPARE_MAX {
+            self.spare_names.push(owed.names);
         }
         self.settle_own();
         true
     }
+
+    /// Counts how long the replies took that have come at once.
+    pub(super) fn note_answered(&mut self) {
+        if let Some((sent, n)) = self.answered.take() {
+            let took = self.heard.saturating_duration_since(sent);
+            self.gate.metrics.upstream_seconds.observe_many(took, n);
+        }
+    }
+}
+
+fn ask<'c>(claim: &Claimed<'c>, rule: &RedisRule) -> Ask<'c> {
+    let fence = &rule.fences[claim.fence];
+    Ask::new(
+        claim.resource,
+        claim.token,
+        rule.missing,
+        fence.format,
+        fence.max_step,
+    )
 }

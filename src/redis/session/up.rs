@@ -1,5 +1,6 @@
 //! To the server: the row of commands in the outbox, each with its flight, and what happens where one is cut.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::owed::{Named, Names, Owed, What};
@@ -75,22 +76,44 @@ impl<'k> Session<'_, 'k> {
         flight: Flight<'k>,
         bytes: impl FnOnce(&mut Vec<u8>),
     ) -> &mut Owed<'k> {
-        let begins = self.conn.as_ref().map_or(0, |conn| conn.sent()) + self.outbox.len() as u64;
+        let begins = self.outbox_end();
         if self.outbox.is_empty() {
             self.pushed = Instant::now();
         }
         bytes(self.outbox.tail());
-        let ends = self.conn.as_ref().map_or(0, |conn| conn.sent()) + self.outbox.len() as u64;
-        if self.place.is_none() {
-            self.place = flight.enroll();
+        self.book(what, flight, begins..self.outbox_end(), Names::new())
+    }
+
+    /// How many bytes the server has got once it has taken what is in the outbox.
+    pub(super) fn outbox_end(&self) -> u64 {
+        self.conn.as_ref().map_or(0, |conn| conn.sent()) + self.outbox.len() as u64
+    }
+
+    /// Notes the command that stands in the outbox, between these places.
+    #[inline]
+    pub(super) fn book(
+        &mut self,
+        what: What,
+        flight: Flight<'k>,
+        place: Range<u64>,
+        names: Names,
+    ) -> &mut Owed<'k> {
+        if self.place.is_none()
+            && let Some(place) = flight.enroll()
+        {
+            self.place = Some(place);
         }
         self.owed.push_back(Owed {
             queued: self.state.queued.is_some() && matches!(what, What::Reply),
             what,
-            ride: Ride { flight, begins, ends },
+            ride: Ride {
+                flight,
+                begins: place.start,
+                ends: place.end,
+            },
             sent: None,
             muted: false,
-            names: Names::new(),
+            names,
         });
         self.owed.back_mut().expect("pushed above")
     }

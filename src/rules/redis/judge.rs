@@ -98,13 +98,26 @@ pub struct Claimed<'n> {
 impl Notes {
     /// The claims of the command judged last: each resource once for each mode.
     pub fn claims(&self) -> impl ExactSizeIterator<Item = Claimed<'_>> {
-        self.claims.iter().map(|held| Claimed {
+        self.claims.iter().map(|held| self.claimed(held))
+    }
+
+    /// The only one of them; `None` where there are more, or none.
+    #[must_use]
+    pub fn only_claim(&self) -> Option<Claimed<'_>> {
+        match &self.claims[..] {
+            [held] => Some(self.claimed(held)),
+            _ => None,
+        }
+    }
+
+    fn claimed(&self, held: &Held) -> Claimed<'_> {
+        Claimed {
             resource: &self.names[held.name.clone()],
             token: held.token,
             rule: held.rule,
             fence: held.fence,
             write: held.write,
-        })
+        }
     }
 
     fn clear(&mut self) {
@@ -227,7 +240,9 @@ impl RedisRules {
                 fence: index,
                 write: key.write,
             };
-            if !self.hold(held, notes)? {
+            if notes.claims.is_empty() {
+                notes.claims.push(held);
+            } else if !self.hold(held, notes)? {
                 continue;
             }
             let claim = Some(notes.claims.len() - 1);

@@ -108,7 +108,7 @@ impl KeyPattern {
                 Part::Text(text) if key[at..].starts_with(text) => at += text.len(),
                 Part::Text(_) => return false,
                 Part::Capture => {
-                    let end = memchr::memchr(b':', &key[at..]).map_or(key.len(), |found| at + found);
+                    let end = colon(&key[at..]).map_or(key.len(), |found| at + found);
                     if end == at {
                         return false;
                     }
@@ -249,7 +249,48 @@ impl KeyTemplate {
     }
 }
 
+/// Where the first colon stands. In few bytes it is found before a search that is fast in many would have begun: eight at
+/// once, by the trick that makes the highest bit of each byte that is zero (Mycroft's; exact for the first one).
+fn colon(bytes: &[u8]) -> Option<usize> {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    if bytes.len() > 64 {
+        return memchr::memchr(b':', bytes);
+    }
+    let within = |word: &[u8; 8]| {
+        let differs = u64::from_le_bytes(*word) ^ (LOW * u64::from(b':'));
+        let zero = differs.wrapping_sub(LOW) & !differs & (LOW << 7);
+        (zero != 0).then(|| zero.trailing_zeros() as usize / 8)
+    };
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().position(|byte| *byte == b':');
+    };
+    for (at, word) in bytes.as_chunks().0.iter().enumerate() {
+        if let Some(found) = within(word) {
+            return Some(at * 8 + found);
+        }
+    }
+    // Some of these have been looked at.
+    within(last).map(|found| bytes.len() - 8 + found)
+}
+
+/// As the standard library's, but quick where there are few bytes.
+fn is_ascii(bytes: &[u8]) -> bool {
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().all(u8::is_ascii);
+    };
+    let words = bytes.as_chunks().0.iter();
+    let all = words.fold(u64::from_ne_bytes(*last), |all, word| {
+        all | u64::from_ne_bytes(*word)
+    });
+    all & HIGH == 0
+}
+
 fn push_readable(bytes: &[u8], into: &mut String) {
+    if is_ascii(bytes) {
+        // SAFETY: ASCII is UTF-8.
+        return into.push_str(unsafe { std::str::from_utf8_unchecked(bytes) });
+    }
     if let Ok(text) = std::str::from_utf8(bytes) {
         return into.push_str(text);
     }
@@ -279,4 +320,45 @@ fn index_of(name: &str, pattern: Option<&KeyPattern>) -> Result<usize, String> {
             pattern.text
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{colon, is_ascii};
+
+    /// Texts of each length up to 80, with one byte of another kind at each place.
+    fn texts(other: u8) -> impl Iterator<Item = Vec<u8>> {
+        let places = (0..80).flat_map(|len| (0..len).map(move |at| (len, at)));
+        places.flat_map(move |(len, at)| {
+            [b'a', b';', b'9', 0, 0x7f].map(|byte| {
+                let mut text = vec![byte; len];
+                text[at] = other;
+                text
+            })
+        })
+    }
+
+    #[test]
+    fn the_first_colon_is_found_wherever_it_stands() {
+        for mut text in texts(b':') {
+            let first = text.iter().position(|byte| *byte == b':');
+            assert_eq!(colon(&text), first, "{}", text.escape_ascii());
+            text.extend_from_slice(b":a:");
+            assert_eq!(colon(&text), first, "{}", text.escape_ascii());
+        }
+        for text in texts(b':' | 0x80) {
+            assert_eq!(colon(&text), None, "{}", text.escape_ascii());
+        }
+        assert_eq!(colon(b""), None);
+    }
+
+    #[test]
+    fn no_byte_beyond_ascii_is_overlooked() {
+        for other in [0x80, 0xff, b':'] {
+            for text in texts(other) {
+                assert_eq!(is_ascii(&text), text.is_ascii(), "{}", text.escape_ascii());
+            }
+        }
+        assert!(is_ascii(b""));
+    }
 }

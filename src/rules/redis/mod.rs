@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use self::identity::{Carrier, Change, Identity, NoToken, Presented, malformed};
 pub use self::judge::{Act, Claimed, Denial, Key, Notes, Verdict};
 pub use self::keys::{KeyPattern, KeyTemplate};
-pub use self::table::{Access, Begin, Command, Find, Flags, KeySpec, NameHash, Table, Touched};
+pub use self::table::{Access, Begin, Command, Find, Flags, KeySpec, NameHash, Table, Touched, Usual};
 use super::{Action, Allow, Fenced, Missing, Mode, Reads, TokenPattern, Unmatched};
 use crate::base::TokenFormat;
 

@@ -8,11 +8,15 @@ use smallvec::SmallVec;
 
 /// All commands of a server, as it names them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Table(Named);
+pub struct Table {
+    /// Those with names of up to eight bytes.
+    short: HashMap<u64, Command, BuildHasherDefault<NameHash>>,
+    long: Named,
+}
 
 type Named = HashMap<Box<[u8]>, Command, BuildHasherDefault<NameHash>>;
 
-/// Hashes short names (FNV-1a). It is the server that puts them in: no client can choose some that meet in one place.
+/// Hashes names (FNV-1a). It is the server that puts them in: no client can choose some that meet in one place.
 #[derive(Clone, Copy, Debug)]
 pub struct NameHash(u64);
 
@@ -35,6 +39,12 @@ impl Hasher for NameHash {
 
     /// A length, which tells nothing that the bytes don't.
     fn write_usize(&mut self, _length: usize) {}
+
+    /// A short name: its first letters should tell in the highest bits, its last ones in the lowest.
+    fn write_u64(&mut self, name: u64) {
+        let mixed = (self.0 ^ name).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
 }
 
 /// One command, or one subcommand.
@@ -50,6 +60,19 @@ pub struct Command {
     pub range: (i64, i64, i64),
     /// Its subcommands, by their names in lower case.
     pub below: HashMap<Box<[u8]>, Command, BuildHasherDefault<NameHash>>,
+    /// What all of its calls have in common, where that is all there is to know of one.
+    pub usual: Option<Usual>,
+}
+
+/// A command that has one key, always in the same place, and that never waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usual {
+    /// Which word the key is.
+    pub key: usize,
+    /// Whether the command counts as a write.
+    pub write: bool,
+    /// Whether it may change the key.
+    pub changes: bool,
 }
 
 /// What a server says of a command.
@@ -139,25 +162,28 @@ pub enum Touched {
 impl Table {
     /// Adds a command.
     pub fn add(&mut self, command: Command) {
-        self.0.insert(command.name.as_bytes().into(), command);
+        match packed(command.name.as_bytes()) {
+            Some(name) => self.short.insert(name, command),
+            None => self.long.insert(command.name.as_bytes().into(), command),
+        };
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.short.len() + self.long.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.short.is_empty() && self.long.is_empty()
     }
 
     /// The command of these words: a subcommand where there is such.
     #[must_use]
     pub fn find(&self, first: &[u8], second: Option<&[u8]>) -> Option<&Command> {
-        let command = look_up(&self.0, first)?;
+        let command = self.top(first)?;
         if command.below.is_empty() {
             return Some(command);
         }
@@ -170,8 +196,39 @@ impl Table {
     /// Whether it knows a command of this name, if not this subcommand of it.
     #[must_use]
     pub fn knows(&self, first: &[u8]) -> bool {
-        look_up(&self.0, first).is_some()
+        self.top(first).is_some()
     }
+
+    fn top(&self, name: &[u8]) -> Option<&Command> {
+        match packed(name) {
+            Some(name) => self.short.get(&name),
+            None => look_up(&self.long, name),
+        }
+    }
+}
+
+/// A name of up to eight bytes, in lower case; none that would have to be filled up with what it ends with itself.
+fn packed(name: &[u8]) -> Option<u64> {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    let len = name.len();
+    let word = match *name {
+        [.., 0] => return None,
+        // In two halves, which may overlap.
+        [a, b, c, d, ..] if len <= 8 => {
+            let (first, last) = (u32::from_le_bytes([a, b, c, d]), name.last_chunk()?);
+            u64::from(first) | u64::from(u32::from_le_bytes(*last)) << (8 * (len - 4))
+        }
+        [a, b, c] => u64::from_le_bytes([a, b, c, 0, 0, 0, 0, 0]),
+        [a, b] => u64::from_le_bytes([a, b, 0, 0, 0, 0, 0, 0]),
+        [a] => u64::from(a),
+        _ => return None,
+    };
+    // The highest bit of each byte tells whether it is from A to Z: a quarter of it is the difference to a small letter.
+    let seven = word & (LOW * 0x7f);
+    let from_a = seven + LOW * u64::from(0x80 - b'A');
+    let past_z = seven + LOW * u64::from(0x7f - b'Z');
+    let capitals = from_a & !past_z & !word & (LOW * 0x80);
+    Some(word | (capitals >> 2))
 }
 
 /// Names are in lower case, and short.
@@ -209,6 +266,32 @@ impl Command {
     /// Commands with keys that earlier servers flag neither as reading nor as writing.
     fn only_looks(&self) -> bool {
         matches!(&*self.name, "watch" | "spublish" | "ssubscribe" | "sunsubscribe")
+    }
+
+    /// The one key of all calls, where the server's words come down to that: then [`Command::touched`] says the same of each
+    /// call that has the key.
+    #[must_use]
+    pub fn one_key(&self) -> Option<Usual> {
+        let write = self.writes();
+        let (at, last, step, access) = match &self.specs[..] {
+            [] if self.flags.movable || self.known_from_earlier().is_some() => return None,
+            [] => {
+                let (first, last, step) = self.range;
+                (first, last - first, step, Access::Write)
+            }
+            [only] => match (&only.begin, only.find) {
+                _ if write && only.incomplete => return None,
+                (Begin::Index(at), Find::Range { last, step, .. }) => (*at, last, step, only.access),
+                (_, _) => return None,
+            },
+            [_, _, ..] => return None,
+        };
+        let usual = last == 0 && step > 0 && at > 0 && access != Access::None && self.below.is_empty();
+        usual.then_some(Usual {
+            key: usize::try_from(at).ok()?,
+            write,
+            changes: write && access == Access::Write,
+        })
     }
 
     /// Which of the words are keys, of a command with `count` words of which the first have come.
@@ -402,4 +485,32 @@ fn number(word: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(word).ok()?;
     let plain = text == "0" || text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     plain.then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::packed;
+
+    #[test]
+    fn a_short_name_is_packed_in_lower_case_whatever_its_bytes() {
+        for len in 0..=9 {
+            for at in 0..len {
+                for byte in 0..=255 {
+                    for rest in [b'A', b'z', b'[', b'@', 0xc1] {
+                        let mut name = vec![rest; len];
+                        name[at] = byte;
+                        let plain = len <= 8 && name.last() != Some(&0);
+                        let mut wanted = [0; 8];
+                        wanted
+                            .iter_mut()
+                            .zip(&name)
+                            .for_each(|(to, from)| *to = from.to_ascii_lowercase());
+                        let wanted = plain.then(|| u64::from_le_bytes(wanted));
+                        assert_eq!(packed(&name), wanted, "{}", name.escape_ascii());
+                    }
+                }
+            }
+        }
+        assert_eq!(packed(b""), None);
+    }
 }

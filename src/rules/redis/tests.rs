@@ -414,6 +414,108 @@ fn a_large_value_hides_no_key_that_stands_behind_it() {
 }
 
 #[test]
+fn what_all_calls_have_in_common_is_what_each_of_them_has() {
+    use Access::{None as Nothing, Read, Write};
+    let counted = Find::Count {
+        count_at: 0,
+        first: 1,
+        step: 1,
+    };
+    let begins = [Begin::Index(1), Begin::Index(2), Begin::Index(0), Begin::Unknown];
+    let begins = begins
+        .into_iter()
+        .chain([Begin::Keyword(b"K".as_slice().into(), 1)]);
+    let finds = [range(0, 1, 0), range(0, 0, 0), range(1, 1, 0), range(-1, 1, 0)];
+    let finds = finds.into_iter().chain([range(-1, 1, 2), counted, Find::Unknown]);
+    let mut commands = Vec::new();
+    for (begin, find) in begins.flat_map(|begin| finds.clone().map(move |find| (begin.clone(), find))) {
+        for access in [Read, Write, Nothing] {
+            for incomplete in [false, true] {
+                let spec = KeySpec {
+                    incomplete,
+                    ..spec(begin.clone(), find, access)
+                };
+                commands.push(vec![spec]);
+            }
+        }
+    }
+    commands.push(vec![spec(Begin::Index(1), range(0, 1, 0), Write); 2]);
+    let mut commands: Vec<Command> = commands
+        .into_iter()
+        .flat_map(|specs| [WRITE, READ, NEITHER].map(|flags| command("get", flags, specs.clone())))
+        .collect();
+    for range in [
+        (1, 1, 1),
+        (0, 0, 0),
+        (1, -1, 1),
+        (2, 2, 1),
+        (1, 1, 0),
+        (-1, -1, 1),
+    ] {
+        for (name, movable) in [("set", false), ("set", true), ("watch", false), ("eval", false)] {
+            let flags = Flags { movable, ..NEITHER };
+            commands.push(Command {
+                range,
+                ..command(name, flags, vec![])
+            });
+        }
+    }
+    let words: [&[u8]; 6] = [b"X", b"2", b"K", b"1", b"K", b"c"];
+    let (mut usual, mut other) = (0, 0);
+    for command in commands {
+        let Some(one) = command.one_key() else {
+            other += 1;
+            continue;
+        };
+        usual += 1;
+        assert_eq!(one.write, command.writes(), "{command:?}");
+        for count in one.key + 1..=words.len() {
+            let access = if one.changes { Write } else { Read };
+            let Touched::Keys(keys) = command.touched(&words[..count], count) else {
+                panic!("{command:?}: its key can't be told");
+            };
+            let keys = keys
+                .iter()
+                .map(|(at, access)| (*at, command.writes() && *access == Write));
+            assert_eq!(
+                keys.collect::<Vec<_>>(),
+                [(one.key, access == Write)],
+                "{command:?}"
+            );
+        }
+    }
+    assert!(usual >= 20 && other >= 400, "{usual} {other}");
+}
+
+#[test]
+fn no_command_is_taken_for_one_with_a_similar_name() {
+    let mut table = Table::default();
+    let names = ["get", "getset", "get8byte", "get9bytes", "a.very.long.name"];
+    names
+        .iter()
+        .for_each(|name| table.add(command(name, READ, vec![])));
+    assert_eq!(table.len(), names.len());
+    for name in names {
+        let found = table.find(name.to_ascii_uppercase().as_bytes(), None);
+        assert_eq!(found.map(|command| &*command.name), Some(name));
+    }
+    let others: [&[u8]; 8] = [
+        b"",
+        b"ge",
+        b"get\0",
+        b"\0get",
+        b"get\0\0\0\0\0",
+        b"get\0\0\0\0\0\0",
+        b"get9bytes\0",
+        b"GE\xd4",
+    ];
+    for other in others {
+        assert_eq!(table.find(other, None), None, "{}", other.escape_ascii());
+        assert!(!table.knows(other));
+    }
+}
+
+#[test]
 fn names_of_commands_know_no_letter_case() {
     let mut table = Table::default();
     let mut config = command("config", NEITHER, vec![]);

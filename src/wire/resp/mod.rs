@@ -67,6 +67,29 @@ fn number_line(bytes: &[u8], wrong: ProtocolError) -> Result<Option<(&[u8], usiz
     }
 }
 
+/// The number in the line at the start of `bytes`, behind its type byte, and the place behind the line: where all of it has
+/// come, and it is written as nearly all are. What it does not take is for [`number_line`].
+fn plain_line(bytes: &[u8]) -> Option<(usize, usize)> {
+    const DIGITS_MAX: usize = 8;
+    // Most have one digit, or two.
+    match *bytes {
+        [_, one @ b'0'..=b'9', b'\r', b'\n', ..] => return Some((usize::from(one - b'0'), 4)),
+        [_, ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Some((usize::from(ten - b'0') * 10 + usize::from(one - b'0'), 5));
+        }
+        _ => {}
+    }
+    let mut number = 0;
+    for (at, byte) in bytes.iter().enumerate().skip(1).take(DIGITS_MAX + 1) {
+        match byte {
+            b'0'..=b'9' if number > 0 || at == 1 => number = number * 10 + usize::from(byte - b'0'),
+            b'\r' if at > 1 && bytes.get(at + 1) == Some(&b'\n') => return Some((number, at + 2)),
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// A decimal number as Redis writes and reads it: no plus, no leading zeros, no space.
 fn number(text: &[u8]) -> Option<i64> {
     if let [first @ b'1'..=b'9', rest @ ..] = text

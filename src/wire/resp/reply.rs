@@ -2,7 +2,7 @@
 //!
 //! Of a reply only its first bytes are kept, which tell what it is: an error, a push, a message to a subscriber.
 
-use super::{NUMBER_BYTES_MAX, ProtocolError, number, number_line};
+use super::{NUMBER_BYTES_MAX, ProtocolError, number, number_line, plain_line};
 
 /// Follows the replies of one connection.
 #[derive(Debug, Default)]
@@ -229,9 +229,18 @@ impl Replies {
 #[must_use]
 pub fn short_reply(bytes: &[u8]) -> Option<usize> {
     match bytes.first()? {
+        b'+' if bytes.starts_with(b"+OK\r\n") => Some(5),
         b'+' | b'-' => {
             let end = memchr::memchr(b'\n', bytes)?;
             (end > 1 && bytes[end - 1] == b'\r').then_some(end + 1)
+        }
+        kind @ (b':' | b'$') if let Some((number, behind)) = plain_line(bytes) => {
+            let end = if *kind == b'$' {
+                behind + number + 2
+            } else {
+                behind
+            };
+            (end <= bytes.len()).then_some(end)
         }
         b':' | b'$' => {
             let (text, behind) = number_line(bytes, ProtocolError::Reply).ok()??;

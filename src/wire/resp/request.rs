@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{ProtocolError, inline, number, number_line};
+use super::{ProtocolError, inline, number, number_line, plain_line};
 
 /// Words that a command may have, as Redis allowed for most of its life.
 pub const WORDS_MAX: usize = 1024 * 1024;
@@ -83,6 +83,9 @@ impl Requests {
         loop {
             match self.state {
                 State::Start => {
+                    if let Some(len) = self.read_usual(buf) {
+                        return Ok(Read::Command(len));
+                    }
                     self.words.clear();
                     (self.at, self.count) = (0, 0);
                     match buf.first() {
@@ -133,6 +136,27 @@ impl Requests {
         }
     }
 
+    /// An array that has come whole, in one go: of all others nothing is kept.
+    fn read_usual(&mut self, buf: &[u8]) -> Option<usize> {
+        if buf.first() != Some(&b'*') {
+            return None;
+        }
+        let (count, mut at) = plain_line(buf).filter(|(count, _)| (1..=WORDS_MAX).contains(count))?;
+        self.words.clear();
+        for _ in 0..count {
+            let line = buf.get(at..).filter(|line| line.first() == Some(&b'$'))?;
+            let (length, behind) = plain_line(line)?;
+            let (begin, end) = (at + behind, at + behind + length);
+            if buf.get(end..end + 2)? != b"\r\n" {
+                return None;
+            }
+            self.words.push(begin..end);
+            at = end + 2;
+        }
+        (self.count, self.at) = (count, at);
+        Some(at)
+    }
+
     fn read_line(&mut self, buf: &[u8]) -> Result<Read, ProtocolError> {
         let Some(found) = memchr::memchr(b'\n', &buf[self.at..]) else {
             self.at = buf.len();
@@ -164,6 +188,13 @@ impl Requests {
     pub fn words<'b>(&'b self, buf: &'b [u8]) -> impl ExactSizeIterator<Item = &'b [u8]> + Clone {
         let text = if self.is_line() { &self.typed[..] } else { buf };
         self.words.iter().map(|place| &text[place.clone()])
+    }
+
+    /// One of [`Requests::words`].
+    #[must_use]
+    pub fn word<'b>(&'b self, buf: &'b [u8], index: usize) -> Option<&'b [u8]> {
+        let text = if self.is_line() { &self.typed[..] } else { buf };
+        self.words.get(index).map(|place| &text[place.clone()])
     }
 
     /// Whether the command that was read last is a line: then it is to be written anew.
