@@ -64,7 +64,7 @@ fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
     for round in 0..rounds {
         let is_fair = round % WEATHER >= WEATHER / 2;
         world.is_fair.store(is_fair, Ordering::Relaxed);
-        relay.accidents(if is_fair { 0 } else { 80 });
+        relay.accidents(if is_fair { 0 } else { 50 });
         relay.stalls(if is_fair { 100 } else { 0 });
         // Much is under way in fair weather, and nothing is lost, so that raises wait for nothing: newer holders overtake
         // those who stand still.
