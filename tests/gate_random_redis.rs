@@ -25,14 +25,18 @@ const RULES: &str = r#"
       - { name: orders, match: { keys: "orders:{id}*" }, resource: "orders/{id}", token: { connection: true }, drain_timeout: 3s }
 "#;
 /// What the server and the relay may take together stays well below it.
-const SETTLE_AFTER: &str = "1500ms";
-const HELD_MAX: Duration = Duration::from_millis(750);
+const SETTLE_AFTER: &str = "2s";
+const HELD_MAX: Duration = Duration::from_millis(1000);
 const HOLDERS: u64 = 16;
+/// Half of so many rounds are rough, half of them fair.
+const WEATHER: u64 = 20;
+/// In fair weather the gate is killed every so many rounds.
+const CRASH: u64 = 6;
 
 #[test]
 fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
     let seed = seed();
-    let rounds = rounds(50, 1500);
+    let rounds = rounds(60, 1200);
     let server = Server::with(&[
         "appendonly yes",
         "appendfsync no",
@@ -41,10 +45,10 @@ fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
     let relay = Relay::before(server.port, seed, HELD_MAX);
     let mut gate = setup(RULES)
         .settle_after(SETTLE_AFTER)
-        .upstream("response_timeout: 500ms")
+        .upstream("response_timeout: 800ms")
         .start(relay.port);
     let world = Arc::new(World::new(vec![gate.port], &["0.05", "0.3", "1", "0"]));
-    let mut history = first_writes(&gate);
+    let mut history = first_writes(&gate, &world);
     let admin = Arc::new(RwLock::new(gate.admin));
     let marks = {
         let (world, admin) = (Arc::clone(&world), Arc::clone(&admin));
@@ -56,11 +60,27 @@ fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
             thread::spawn(move || Holder::new(&world, (seed << 8) + number + 1).run())
         })
         .collect();
-    relay.accidents(60);
     let mut dice = Dice::new(seed);
-    for _ in 0..rounds {
+    for round in 0..rounds {
+        let is_fair = round % WEATHER >= WEATHER / 2;
+        world.is_fair.store(is_fair, Ordering::Relaxed);
+        relay.accidents(if is_fair { 0 } else { 50 });
+        relay.stalls(if is_fair { 100 } else { 0 });
+        // Much is under way in fair weather, and nothing is lost, so that raises wait for nothing: newer holders overtake
+        // those who stand still.
+        let crashes = is_fair && round % CRASH == CRASH - 1;
         thread::sleep(Duration::from_millis(100) + dice.millis(500));
-        disturb(&mut dice, &server, &relay, &mut gate, &world, &admin);
+        if crashes {
+            // What it had sent arrives when the next one is there.
+            relay.hold_open(Way::Up, HELD_MAX * 9 / 10, 1);
+            thread::sleep(Duration::from_millis(50) + dice.millis(50));
+            restart(&mut gate, &world, &admin, Gate::kill);
+        }
+        if is_fair {
+            raise_all(&gate, &world, &mut history);
+        } else {
+            disturb(&mut dice, &server, &relay, &mut gate, &world, &admin);
+        }
     }
     relay.calm();
     world.stop.store(true, Ordering::Relaxed);
@@ -68,7 +88,7 @@ fn random_pipelines_and_crashes_never_take_a_resource_backwards() {
     let end = Instant::now() + 2 * PATIENCE;
     while !holders.iter().all(thread::JoinHandle::is_finished) {
         assert!(Instant::now() < end, "some holder does not come to its end");
-        (0..RESOURCES).for_each(|resource| history.add(raise(&gate, &world, resource)));
+        raise_all(&gate, &world, &mut history);
     }
     let mut failed = 0;
     for holder in holders {
@@ -101,58 +121,60 @@ fn disturb(
     world: &World,
     admin: &RwLock<u16>,
 ) {
-    match dice.below(14) {
-        0..=2 => {
+    match dice.below(15) {
+        0 | 1 => {
             server.pause();
             thread::sleep(dice.millis(300));
             server.go_on();
         }
-        3 | 4 => relay.hold(Way::Up, dice.millis(350)),
-        5 | 6 => relay.hold(Way::Down, dice.millis(700)),
-        7 => relay.cut(1),
-        8 | 9 => relay.cut(3),
-        10 | 11 => {
+        2 => relay.hold(Way::Up, dice.millis(350)),
+        // Newer holders overtake what was written before.
+        3..=5 => relay.hold_open(Way::Up, HELD_MAX / 2, 4),
+        6 | 7 => relay.hold(Way::Down, dice.millis(1200)),
+        8 => relay.cut(1),
+        9 | 10 => relay.cut(3),
+        11 | 12 => {
             gate.signal(libc::SIGSTOP);
             thread::sleep(dice.millis(700));
             gate.signal(libc::SIGCONT);
         }
-        end => {
-            // What finds no gate tries again; nobody sees the new one before it is there.
-            let mut ports = world.ports.write().unwrap();
-            let mut admin = admin.write().unwrap();
-            match end {
-                12 => {
-                    if dice.one_in(2) {
-                        // What it had sent arrives when the next one is there.
-                        relay.hold(Way::Up, Duration::from_millis(450));
-                        thread::sleep(dice.millis(100));
-                    }
-                    gate.kill();
-                }
-                _ => assert_eq!(gate.stop(), Some(0), "{}", gate.log()),
-            }
-            gate.start();
-            (*ports, *admin) = (vec![gate.port], gate.admin);
-        }
+        13 => restart(gate, world, admin, Gate::kill),
+        _ => restart(gate, world, admin, |gate| {
+            assert_eq!(gate.stop(), Some(0), "{}", gate.log());
+        }),
     }
 }
 
+/// What finds no gate tries again; nobody sees the new one before it is there.
+fn restart(gate: &mut Gate, world: &World, admin: &RwLock<u16>, end: impl FnOnce(&mut Gate)) {
+    let mut ports = world.ports.write().unwrap();
+    let mut admin = admin.write().unwrap();
+    end(gate);
+    gate.start();
+    (*ports, *admin) = (vec![gate.port], gate.admin);
+}
+
 /// Each resource has a mark from the start.
-fn first_writes(gate: &Gate) -> History {
+fn first_writes(gate: &Gate, world: &World) -> History {
     let mut history = History::default();
-    let mut client = redis::Client::holder(gate, 1);
     for resource in 0..RESOURCES {
-        let number = u64::MAX - resource as u64;
-        assert_eq!(client.ask(&format!("RPUSH orders:{resource} 1-{number}")), ":1");
-        history.wrote.push(Wrote {
-            number,
-            resource,
-            token: 1,
-            outcome: Outcome::Applied,
-            together: None,
-        });
+        while world.told[resource].load(Ordering::SeqCst) == 0 {
+            history.add(raise(gate, world, resource));
+        }
     }
     history
+}
+
+/// A newer holder of each resource at once.
+fn raise_all(gate: &Gate, world: &World, history: &mut History) {
+    thread::scope(|scope| {
+        let raises: Vec<_> = (0..RESOURCES)
+            .map(|resource| scope.spawn(move || raise(gate, world, resource)))
+            .collect();
+        for raise in raises {
+            history.add(raise.join().unwrap());
+        }
+    });
 }
 
 /// Whatever was in flight is over, also for one who has the newest token of all.
@@ -161,12 +183,15 @@ fn raise(gate: &Gate, world: &World, resource: usize) -> History {
     let number = u64::MAX / 2 - token * RESOURCES as u64 - resource as u64;
     let mut history = History::default();
     let mut client = redis::Client::holder(gate, token);
-    let reply = client.ask(&format!("RPUSH orders:{resource} {token}-{number}"));
+    // Often where an older holder's pop may be waiting for it.
+    let queue = if token.is_multiple_of(2) { ":q" } else { "" };
+    let reply = client.ask(&format!("RPUSH orders:{resource}{queue} {token}-{number}"));
     let outcome = match &*reply {
         "END" => Outcome::Unknown,
         refused if refused.starts_with("-FENCED") => Outcome::Refused,
         pushed => {
             assert!(pushed.starts_with(':'), "{pushed}");
+            world.tell(resource, token);
             Outcome::Applied
         }
     };

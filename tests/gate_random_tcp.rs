@@ -26,9 +26,9 @@ use random::{Dice, Relay, rounds, seed};
 const RESOURCES: [&str; 4] = ["r0", "r1", "r2", "r3"];
 const CLIENTS: u64 = 12;
 /// What the relay and the backend may take together stays well below it (A4).
-const SETTLE_AFTER: Duration = Duration::from_millis(2000);
-const HELD_MAX: Duration = Duration::from_millis(300);
-const LATE_MAX: Duration = Duration::from_millis(600);
+const SETTLE_AFTER: Duration = Duration::from_millis(1800);
+const HELD_MAX: Duration = Duration::from_millis(400);
+const LATE_MAX: Duration = Duration::from_millis(400);
 
 /// What all clients share.
 struct World {
@@ -219,7 +219,7 @@ impl<'w> Session<'w> {
                 let _gone_already = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
             }
             1 => {}
-            _ => self.finish(),
+            _ => self.finish(dice),
         }
     }
 
@@ -245,11 +245,11 @@ impl<'w> Session<'w> {
     }
 
     /// Ends its side and reads what the backend says last.
-    fn finish(&mut self) {
+    fn finish(&mut self, dice: &mut Dice) {
         if self.stream.shutdown(Shutdown::Write).is_err() {
             return;
         }
-        let end = Instant::now() + Duration::from_secs(4);
+        let end = Instant::now() + Duration::from_millis(500) + dice.millis(3500);
         loop {
             match self.listen(Duration::from_millis(200)) {
                 Heard::End => break,
@@ -307,10 +307,15 @@ fn disturb(what: u64, dice: &mut Dice, world: &World, gate: &mut Gate, relay: &R
         4 => relay.cut(3),
         // What was sent arrives after the gate's end, or its answers never do.
         5 => {
-            relay.hold(way, time);
-            thread::sleep(time / 2);
+            match dice.one_in(3) {
+                true => relay.hold(Way::Down, time),
+                false => relay.hold_open(Way::Up, HELD_MAX * 6 / 7, 1),
+            }
+            thread::sleep(dice.millis(100));
             restart(world, gate, false);
         }
+        // Newer holders overtake what was sent before.
+        6 => relay.hold_open(Way::Up, HELD_MAX * 2 / 3, 2),
         _ => relay.hold(way, time),
     }
 }
@@ -389,12 +394,12 @@ fn run(prefaced: bool, short: u64, long: u64) {
 
 #[test]
 fn random_sessions_and_crashes_never_take_a_resource_backwards() {
-    run(false, 14, 400);
+    run(false, 20, 500);
 }
 
 #[test]
 fn random_sessions_with_a_first_line_and_crashes_never_take_a_resource_backwards() {
-    run(true, 14, 400);
+    run(true, 20, 500);
 }
 
 // ---- the checker

@@ -30,6 +30,8 @@ pub struct World {
     pub applied: AtomicU64,
     pub refused: AtomicU64,
     pub stop: AtomicBool,
+    /// Nothing is lost for a while: much is sent at once then.
+    pub is_fair: AtomicBool,
     /// How long a pop may wait, in seconds; also for ever where that is so.
     pub waits: &'static [&'static str],
 }
@@ -44,15 +46,17 @@ impl World {
             applied: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            is_fair: AtomicBool::new(false),
             waits,
         }
     }
 
-    /// A token for all of these: a new one now and then, and now and then one that is over.
-    fn token(&self, dice: &mut Dice, resources: &[usize]) -> u64 {
+    /// A token for all of these: a new one now and then, or `anew`, and now and then one that is over.
+    fn token(&self, dice: &mut Dice, resources: &[usize], anew: bool) -> u64 {
         let issued = |resource: &usize| self.issued[*resource].load(Ordering::SeqCst);
         let highest = resources.iter().map(issued).max().unwrap();
         let token = match dice.below(12) {
+            _ if anew => highest + 1,
             0 => highest + 1,
             1 | 2 => return highest.saturating_sub(dice.below(3)).max(1),
             _ => highest,
@@ -68,7 +72,7 @@ impl World {
     }
 
     /// Something fenced was answered by this token: the mark is no lower from now on.
-    fn tell(&self, resource: usize, token: u64) {
+    pub fn tell(&self, resource: usize, token: u64) {
         self.told[resource].fetch_max(token, Ordering::SeqCst);
     }
 
@@ -137,7 +141,16 @@ pub struct Holder<'w> {
     dice: Dice,
     conn: Option<BufReader<TcpStream>>,
     history: History,
+    /// What it did last was done there.
+    last: usize,
+    /// Its connection broke, and it takes the lock of this one next.
+    takes_over: Option<usize>,
 }
+
+/// So much stands in front of a pipeline, now and then: the sockets on the way to the server (see [`super::relay`]) have
+/// less room, and the gate takes what stands behind it all the same.
+const STUFF: usize = 16 * 1024;
+const STUFF_COUNT: usize = 20;
 
 const PUSH_ALL: &str = "for i, key in ipairs(KEYS) do redis.call('rpush', key, ARGV[i]) end return #KEYS";
 
@@ -148,6 +161,8 @@ impl<'w> Holder<'w> {
             dice: Dice::new(seed),
             conn: None,
             history: History::default(),
+            last: 0,
+            takes_over: None,
         }
     }
 
@@ -161,6 +176,8 @@ impl<'w> Holder<'w> {
             let plan = self.plan();
             if self.carry_out(&plan).is_err() {
                 self.conn = None;
+                // Whoever takes the lock of one that was lost comes when what it had sent is not settled.
+                self.takes_over = (!self.dice.one_in(4)).then_some(self.last);
             }
         }
         self.history
@@ -180,7 +197,13 @@ impl<'w> Holder<'w> {
 
     fn plan(&mut self) -> Plan {
         let mut plan = Plan::default();
-        match self.dice.below(20) {
+        let is_fair = self.world.is_fair.load(Ordering::Relaxed);
+        let what = match self.takes_over {
+            Some(_) => 0,
+            None if is_fair && self.dice.one_in(3) => 3,
+            None => self.dice.below(20),
+        };
+        match what {
             0..=2 => self.push(&mut plan),
             3..=7 => self.pipeline(&mut plan),
             8..=11 => self.transaction(&mut plan),
@@ -194,6 +217,9 @@ impl<'w> Holder<'w> {
     }
 
     fn resource(&mut self) -> usize {
+        if let Some(lost) = self.takes_over {
+            return lost;
+        }
         // The first one is the busiest.
         let one = self
             .dice
@@ -207,7 +233,7 @@ impl<'w> Holder<'w> {
         if !self.dice.one_in(8) {
             return self.fence(plan, resources);
         }
-        let token = self.world.token(&mut self.dice, resources);
+        let token = self.token(resources);
         // Where the server can't take the name there must be no other token that counts.
         plan.text(Means::Fine, &["FENCE", "0"]);
         let name = format!("h,fencing-token={token}");
@@ -217,9 +243,15 @@ impl<'w> Holder<'w> {
 
     /// The same in a way that is also open in a transaction.
     fn fence(&mut self, plan: &mut Plan, resources: &[usize]) -> u64 {
-        let token = self.world.token(&mut self.dice, resources);
+        let token = self.token(resources);
         plan.text(Means::Fine, &["FENCE", &token.to_string()]);
         token
+    }
+
+    fn token(&mut self, resources: &[usize]) -> u64 {
+        self.last = resources[0];
+        let anew = self.takes_over.take().is_some();
+        self.world.token(&mut self.dice, resources, anew)
     }
 
     /// A write, whose outcome is not known yet.
@@ -240,6 +272,14 @@ impl<'w> Holder<'w> {
         plan.text(Means::Says(word.clone()), &["ECHO", &word]);
     }
 
+    /// Before others, so that they stand at the gate while these don't go on.
+    fn stuff(&mut self, plan: &mut Plan) {
+        for _ in 0..STUFF_COUNT {
+            let word = format!("{:e<STUFF$}", self.world.number());
+            plan.text(Means::Says(word.clone()), &["ECHO", &word]);
+        }
+    }
+
     fn add_push(&mut self, plan: &mut Plan, resource: usize, token: u64) {
         let (at, element) = self.note(resource, token, None);
         plan.text(
@@ -258,6 +298,9 @@ impl<'w> Holder<'w> {
         let count = self.dice.pick(&[2, 5, 20, 100]);
         let mut resource = self.resource();
         let mut token = self.hold(plan, &[resource]);
+        if self.world.is_fair.load(Ordering::Relaxed) && self.dice.one_in(2) {
+            self.stuff(plan);
+        }
         for _ in 0..count {
             match self.dice.below(12) {
                 0 => {
@@ -272,7 +315,7 @@ impl<'w> Holder<'w> {
                 }
                 3 => self.add_read(plan, resource, token),
                 // Seldom: where nothing stands in a queue, pops wait.
-                4 if self.dice.one_in(8) => {
+                4 if self.dice.one_in(24) => {
                     let (at, element) = self.note(resource, token, None);
                     plan.text(
                         Means::Wrote(vec![at]),
@@ -368,7 +411,7 @@ impl<'w> Holder<'w> {
         let resource = self.resource();
         let token = self.hold(plan, &[resource]);
         let key = format!("orders:{resource}:q");
-        if self.dice.one_in(2) {
+        if self.dice.one_in(4) {
             let (at, element) = self.note(resource, token, None);
             plan.text(Means::Wrote(vec![at]), &["RPUSH", &key, &element]);
         }

@@ -216,19 +216,24 @@ fn reads_are_final(history: &History, journal: &[Effect]) -> Result<(), String> 
         if read.len > list.len() {
             return Err(format!("{read:?} saw more than the {} there are", list.len()));
         }
-        if let Some(older) = list[read.len..].iter().find(|(token, _)| *token < read.token) {
+        // What came next is the oldest: tokens never go down.
+        if let Some(older) = list.get(read.len).filter(|(token, _)| *token < read.token) {
             return Err(format!("{older:?} came after {read:?}"));
         }
     }
+    let pushers: HashMap<u64, u64> = journal
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Came { number, token, .. } => Some((*number, *token)),
+            Effect::Left { .. } => None,
+        })
+        .collect();
     for popped in &history.popped {
         let Got::Element(element) = popped.got else {
             continue;
         };
-        let pushed = journal.iter().find_map(|effect| match effect {
-            Effect::Came { number, token, .. } if *number == element => Some(*token),
-            Effect::Came { .. } | Effect::Left { .. } => None,
-        });
-        if pushed.is_none_or(|token| token > popped.token) {
+        let pushed = pushers.get(&element);
+        if pushed.is_none_or(|token| *token > popped.token) {
             return Err(format!("{popped:?} got what token {pushed:?} had pushed"));
         }
     }

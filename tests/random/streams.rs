@@ -148,9 +148,9 @@ struct Manners {
     hesitates: Duration,
     /// Resets it after so many reads.
     resets: Option<u64>,
-    /// Does not close its side after the end.
+    /// Does not close its side after the end, and says nothing more.
     clings: bool,
-    /// What was lost with its connection takes effect all the same.
+    /// What was lost with its connection takes effect all the same; for one that clings everything that came.
     minds_losses: bool,
 }
 
@@ -159,18 +159,23 @@ impl Manners {
         let most = u64::try_from(late_max.as_millis()).unwrap();
         let stop = (1 + dice.below(3), dice.millis(most / 3));
         let reset = 1 + dice.below(4);
+        let (lazy, clings) = (dice.one_in(2), dice.one_in(12));
         Manners {
             greets: dice.one_in(3),
-            lazy: dice.one_in(2),
+            // One that is never heard of may still be at it.
+            lazy: lazy || clings,
             stops: dice.one_in(6).then_some(stop),
             thinks: match dice.one_in(2) {
                 true => dice.millis(most / 3),
                 false => Duration::ZERO,
             },
-            hesitates: dice.millis(most),
+            hesitates: match clings {
+                true => late_max / 2 + dice.millis(most / 2),
+                false => dice.millis(most),
+            },
             resets: dice.one_in(10).then_some(reset),
-            clings: dice.one_in(40),
-            minds_losses: dice.one_in(2),
+            clings,
+            minds_losses: !dice.one_in(if clings { 4 } else { 2 }),
         }
     }
 }
@@ -300,15 +305,17 @@ impl Served {
     /// All has come, as far as it can tell.
     fn end(mut self, mut stream: TcpStream) {
         thread::sleep(self.manners.thinks);
-        self.apply(Why::End);
         if self.manners.clings {
+            if !self.manners.minds_losses {
+                self.apply(Why::End);
+            }
             // Until the other side gives up.
-            let _given_up = stream.set_read_timeout(Some(Duration::from_secs(10)));
             while stream.take_error().is_ok_and(|error| error.is_none()) && !is_lost(&stream) {
                 thread::sleep(Duration::from_millis(5));
             }
-            return;
+            return self.lose();
         }
+        self.apply(Why::End);
         let _gone_already = stream.write_all(format!("took {}\n", self.bytes).as_bytes());
     }
 
