@@ -203,7 +203,8 @@ fn step(world: &World, room: &Room, random: &mut Random) {
         },
     };
     if random.below(3) == 0
-        && let Some(another) = flight.again()
+        && let [ask] = &asks[..]
+        && let Some(another) = world.keeper.quick_one(ask, true, Some(&flight))
     {
         fly(
             world,
@@ -434,7 +435,9 @@ fn another_flight_of_a_fence_is_what_a_new_request_would_get() {
         refused => panic!("nothing is higher: {refused:?}"),
     };
     let first = raise(&orders(1));
-    let mut second = first.again().expect("1 is open");
+    let mut second = keeper
+        .quick_one(&orders(1)[0], true, Some(&first))
+        .expect("1 is open");
     second.commit().unwrap();
     assert_eq!(keeper.in_flight(), 2);
     let waker = Waker::from(Arc::new(Bell::default()));
@@ -444,13 +447,15 @@ fn another_flight_of_a_fence_is_what_a_new_request_would_get() {
         raising.poll(&mut Context::from_waker(&waker)).is_pending(),
         "it waits for the second"
     );
-    assert!(first.again().is_none(), "a raise is under way");
+    let again = || keeper.quick_one(&orders(1)[0], true, Some(&first));
+    assert!(again().is_none(), "a raise is under way");
     drop(raising);
     second.settle();
     drop(raise(&orders(2)));
-    assert!(first.again().is_none(), "2 is open");
+    assert!(again().is_none(), "2 is open");
     drop(first);
     assert_eq!(keeper.in_flight(), 0);
+    // One that holds nothing, or holds several, tells of no fence: it is looked up.
     let both = [
         orders(2)[0],
         Ask {
@@ -458,13 +463,16 @@ fn another_flight_of_a_fence_is_what_a_new_request_would_get() {
             ..orders(2)[0]
         },
     ];
-    assert!(raise(&both).again().is_none(), "of two fences it is not told");
-    let read = keeper.quick(&orders(2), false).expect("2 is open");
-    assert!(
-        read.again().is_none(),
-        "a read holds nothing that a write could go on with"
-    );
-    assert!(Flight::unfenced().again().is_none());
+    let several = raise(&both);
+    let read = keeper.quick_one(&orders(2)[0], false, None).expect("2 is open");
+    for before in [&several, &read, &Flight::unfenced()] {
+        let mut found = keeper
+            .quick_one(&orders(2)[0], true, Some(before))
+            .expect("2 is open");
+        found.commit().unwrap();
+        assert!(found.is_fenced_write());
+        found.settle();
+    }
 }
 
 #[test]

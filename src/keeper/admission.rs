@@ -149,19 +149,45 @@ impl Keeper {
         }
         let mut berths = SmallVec::new();
         for ask in asks {
-            let key = self.table.key(ask.name);
-            let fence = match ask.claim {
-                Claim::Token(_) => self.table.get(key)?,
-                // Where nobody has presented a token, one without any may go. Where another ask keeps it from that,
-                // `admit` takes the bare fence over.
-                Claim::Without { .. } => self.table.get_or_bare(key),
-            };
-            if !fence.door.admits(ask.claim) {
-                return None;
-            }
-            berths.push(Berth::new(fence, ask.claim, key));
+            berths.push(self.berth(ask).filter(Berth::is_open)?);
         }
         Some(Flight::new(self, berths, write))
+    }
+
+    /// The same for one ask. `before` is a flight with the same claim for the same fence, where there is such a one: then
+    /// the fence need not be looked up.
+    #[inline(always)] // what it gives is large, and is built where it is to stand
+    #[must_use]
+    pub fn quick_one<'k>(
+        self: &'k Arc<Self>,
+        ask: &Ask<'_>,
+        write: bool,
+        before: Option<&Flight<'_>>,
+    ) -> Option<Flight<'k>> {
+        if !self.is_owner() {
+            return None;
+        }
+        if !write {
+            return self.quick_read(std::slice::from_ref(ask));
+        }
+        let berth = match before.and_then(Flight::only_berth) {
+            Some(berth) => berth.clone(),
+            None => self.berth(ask)?,
+        };
+        berth.is_open().then(|| Flight::of_one(self, berth))
+    }
+
+    /// At the fence of an ask, whether it is open or not; `None` where it has to be raised first.
+    #[inline(always)]
+    fn berth(&self, ask: &Ask<'_>) -> Option<Berth> {
+        let key = self.table.key(ask.name);
+        let fence = match ask.claim {
+            Claim::Token(_) => self.table.get(key)?,
+            // Where nobody has presented a token, one without any may go. Where another ask keeps it from that,
+            // `admit` takes the bare fence over.
+            Claim::Without { .. } => self.table.get_or_bare(key),
+        };
+        Some(Berth::new(fence, ask.claim, key))
     }
 
     fn quick_read<'k>(self: &'k Arc<Self>, asks: &[Ask<'_>]) -> Option<Flight<'k>> {

@@ -18,7 +18,7 @@ use crate::fence::{Claim, Key};
 use crate::observe::events::InDoubt;
 
 /// One fence that a request is bound to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Berth {
     pub fence: Fence,
     bond: Bond,
@@ -36,6 +36,7 @@ enum Bond {
 }
 
 impl Berth {
+    #[inline(always)]
     pub fn new(fence: Fence, claim: Claim, key: Key) -> Berth {
         let bond = match claim {
             Claim::Token(token) => Bond::Token(token),
@@ -44,6 +45,13 @@ impl Berth {
         Berth { fence, bond }
     }
 
+    /// Whether it could commit at this moment.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.fence.door.admits(self.claim())
+    }
+
+    #[inline]
     fn claim(&self) -> Claim {
         match self.bond {
             Bond::Token(token) => Claim::Token(token),
@@ -144,6 +152,13 @@ impl<'k> Flight<'k> {
         Flight::of(keeper, Kind::Read, SmallVec::new())
     }
 
+    /// For a write that is bound to one fence.
+    #[inline(always)]
+    pub(super) fn of_one(keeper: &'k Arc<Keeper>, berth: Berth) -> Flight<'k> {
+        Flight::of(keeper, Kind::Write, SmallVec::from_buf([berth]))
+    }
+
+    #[inline(always)]
     fn of(keeper: &'k Arc<Keeper>, kind: Kind, berths: SmallVec<[Berth; 1]>) -> Flight<'k> {
         if kind == Kind::Write {
             keeper.in_flight.fetch_add(1, Ordering::AcqRel);
@@ -172,7 +187,7 @@ impl<'k> Flight<'k> {
     }
 
     /// How long a doubt of this flight lasts, should it come to that (A4).
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn settles_after(mut self, settle_after: Duration) -> Flight<'k> {
         self.settle_after = u64::try_from(settle_after.as_nanos()).unwrap_or(u64::MAX);
@@ -186,22 +201,13 @@ impl<'k> Flight<'k> {
         self.kind == Kind::Write
     }
 
-    /// Another flight with the same claim for the same fence, where that is open now: what [`Keeper::quick`] would give.
-    /// `None` too where this one is bound to several.
-    #[must_use]
-    pub fn again(&self) -> Option<Flight<'k>> {
-        let keeper = self.keeper.filter(|keeper| keeper.is_owner())?;
-        let ([berth], Kind::Write) = (&self.berths[..], self.kind) else {
-            return None;
-        };
-        if !berth.fence.door.admits(berth.claim()) {
-            return None;
+    /// Where a write is bound to one fence.
+    #[inline]
+    pub(super) fn only_berth(&self) -> Option<&Berth> {
+        match (&self.berths[..], self.kind) {
+            ([berth], Kind::Write) => Some(berth),
+            (_, Kind::Free | Kind::Read | Kind::Write) => None,
         }
-        let berth = Berth {
-            fence: Arc::clone(&berth.fence),
-            bond: berth.bond,
-        };
-        Some(Flight::of(keeper, Kind::Write, SmallVec::from_buf([berth])))
     }
 
     /// Whether it is past its commit point.
@@ -301,8 +307,7 @@ impl<'k> Flight<'k> {
     /// Whether it could commit at this moment: the token is compared, nothing changes.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        let admits = |berth: &Berth| berth.fence.door.admits(berth.claim());
-        self.berths.iter().all(admits) && self.may_go_on()
+        self.berths.iter().all(Berth::is_open) && self.may_go_on()
     }
 
     /// Registers with the fences, to be woken at once when one of them shuts: as what it is now, before its commit point
@@ -327,11 +332,7 @@ impl<'k> Flight<'k> {
         if self.berths.is_empty() || !self.may_go_on() {
             return Cut::NotOwner;
         }
-        let at = self
-            .berths
-            .iter()
-            .position(|berth| !berth.fence.door.admits(berth.claim()))
-            .unwrap_or(0);
+        let at = self.berths.iter().position(|berth| !berth.is_open()).unwrap_or(0);
         self.why_cut(at)
     }
 

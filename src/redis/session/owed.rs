@@ -47,12 +47,14 @@ impl Named {
     }
 
     /// Whether this is what is claimed.
+    #[inline]
     pub fn is(&self, claim: &Claimed<'_>) -> bool {
         (self.rule, self.fence, self.token) == (claim.rule, claim.fence, claim.token)
             && self.resource == claim.resource
     }
 
     /// The same, in the room of another.
+    #[inline]
     pub fn turn_into(&mut self, claim: &Claimed<'_>) {
         self.resource.clear();
         self.resource.push_str(claim.resource);

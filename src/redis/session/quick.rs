@@ -41,9 +41,12 @@ impl<'k> Session<'_, 'k> {
         if self.requests.is_line() {
             return false;
         }
-        let Some((flight, names)) = self.admit_quickly() else {
-            return false;
-        };
+        self.admit_quickly(len)
+    }
+
+    /// Puts the command that was read last behind those that are on their way; it has `len` bytes.
+    #[inline(always)] // as what a flight is made by
+    fn forward(&mut self, len: usize, flight: Flight<'k>, names: Names) {
         let begins = self.outbox_end();
         if self.outbox.is_empty() {
             self.pushed = Instant::now();
@@ -51,15 +54,19 @@ impl<'k> Session<'_, 'k> {
         self.outbox.tail().extend_from_slice(&self.inbox.filled()[..len]);
         self.inbox.consume(len);
         self.book(What::Reply, flight, begins..begins + len as u64, names);
-        true
     }
 
-    /// The flight of the command that was read last; `None` where that takes more than a look.
-    fn admit_quickly(&mut self) -> Option<(Flight<'k>, Names)> {
+    /// The command that was read last goes where that takes no more than a look.
+    fn admit_quickly(&mut self, len: usize) -> bool {
         let gate = self.gate;
         let rules = &gate.listener.rules;
         let word = |index: usize| self.requests.word(self.inbox.filled(), index);
-        let command = self.table.as_ref()?.find(word(0)?, word(1))?;
+        let (Some(table), Some(first)) = (&self.table, word(0)) else {
+            return false;
+        };
+        let Some(command) = table.find(first, word(1)) else {
+            return false;
+        };
         let (keys, write) = match command.usual {
             Some(usual) if word(usual.key).is_some() => {
                 let access = if usual.changes {
@@ -69,8 +76,11 @@ impl<'k> Session<'_, 'k> {
                 };
                 (smallvec![(usual.key, access)], usual.write)
             }
-            Some(_) => return None,
-            None => (self.keys_of(command)?, command.writes()),
+            Some(_) => return false,
+            None => match self.keys_of(command) {
+                Some(keys) => (keys, command.writes()),
+                None => return false,
+            },
         };
         debug_assert_eq!(self.keys_of(command).as_ref(), Some(&keys), "{command:?}");
         let act = Act {
@@ -88,36 +98,37 @@ impl<'k> Session<'_, 'k> {
             write: write && *access == Access::Write,
         });
         match rules.judge(&act, keys, &mut self.notes) {
-            Verdict::Refused(_) => None,
+            Verdict::Refused(_) => false,
             // What would have been refused is told of.
-            _ if !self.notes.observed.is_empty() => None,
+            _ if !self.notes.observed.is_empty() => false,
             Verdict::Pass => {
                 gate.count_free(&self.notes);
-                Some((Flight::unfenced(), Names::new()))
+                self.forward(len, Flight::unfenced(), Names::new());
+                true
             }
-            Verdict::Fenced if self.notes.claims().len() == 1 => self.admit_one(write),
-            Verdict::Fenced => self.admit_several(write),
+            Verdict::Fenced if self.notes.claims().len() == 1 => self.admit_one(len, write),
+            Verdict::Fenced => self.admit_several(len, write),
         }
     }
 
-    /// Of the one claim in the notes.
-    fn admit_one(&mut self, write: bool) -> Option<(Flight<'k>, Names)> {
+    /// By the one claim in the notes.
+    fn admit_one(&mut self, len: usize, write: bool) -> bool {
         let (gate, keeper) = (self.gate, self.keeper);
-        let claim = self.notes.only_claim()?;
+        let Some(claim) = self.notes.only_claim() else {
+            return false;
+        };
         let rule = &gate.listener.rules.rules[claim.rule];
         if rule.mode != Mode::Enforce {
-            return None;
+            return false;
         }
-        // A pipeline often goes on with the resource of the command before: its fence need not be looked up.
-        let again = match self.owed.back() {
-            Some(before) if write && matches!(&before.names[..], [named] if named.is(&claim)) => {
-                before.ride.flight.again()
-            }
-            _ => None,
-        };
-        let flight = match again {
-            Some(flight) => flight,
-            None => keeper.quick(&[ask(&claim, rule)], write)?,
+        // A pipeline often goes on with the resource of the command before.
+        let before = self
+            .owed
+            .back()
+            .filter(|before| matches!(&before.names[..], [named] if named.is(&claim)))
+            .map(|before| &before.ride.flight);
+        let Some(flight) = keeper.quick_one(&ask(&claim, rule), write, before) else {
+            return false;
         };
         let decisions = gate.decisions(Some(claim.rule));
         match claim.token {
@@ -134,22 +145,29 @@ impl<'k> Session<'_, 'k> {
                 None => names.push(Named::of(&claim)),
             }
         }
-        Some((flight.settles_after(gate.listener.upstream.settle_after), names))
+        let settle_after = gate.listener.upstream.settle_after;
+        self.forward(len, flight.settles_after(settle_after), names);
+        true
     }
 
-    /// Of all claims in the notes.
-    fn admit_several(&mut self, write: bool) -> Option<(Flight<'k>, Names)> {
+    /// By all claims in the notes.
+    fn admit_several(&mut self, len: usize, write: bool) -> bool {
         let gate = self.gate;
         let rules = &gate.listener.rules.rules;
         let claims = || self.notes.claims();
         if !claims().all(|claim| rules[claim.rule].mode == Mode::Enforce) {
-            return None;
+            return false;
         }
         let asks: SmallVec<[Ask<'_>; 2]> = claims().map(|claim| ask(&claim, &rules[claim.rule])).collect();
-        let flight = self.keeper.quick(&asks, write)?;
+        let Some(flight) = self.keeper.quick(&asks, write) else {
+            return false;
+        };
         gate.count_through(claims().map(|claim| (claim.rule, claim.token)), false);
         let names = claims().map(|claim| Named::of(&claim)).collect();
-        Some((flight.settles_after(gate.listener.upstream.settle_after), names))
+        drop(asks);
+        let settle_after = gate.listener.upstream.settle_after;
+        self.forward(len, flight.settles_after(settle_after), names);
+        true
     }
 
     /// The keys of the command that was read last, where they are all there is to know of it.

@@ -90,7 +90,7 @@ impl<'k> Session<'_, 'k> {
     }
 
     /// Notes the command that stands in the outbox, between these places.
-    #[inline]
+    #[inline(always)]
     pub(super) fn book(
         &mut self,
         what: What,

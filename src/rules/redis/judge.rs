@@ -104,6 +104,7 @@ impl Notes {
     }
 
     /// The only one of them; `None` where there are more, or none.
+    #[inline]
     #[must_use]
     pub fn only_claim(&self) -> Option<Claimed<'_>> {
         match &self.claims[..] {
@@ -112,6 +113,7 @@ impl Notes {
         }
     }
 
+    #[inline]
     fn claimed(&self, held: &Held) -> Claimed<'_> {
         Claimed {
             resource: &self.names[held.name.clone()],
