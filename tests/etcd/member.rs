@@ -43,6 +43,8 @@ impl Setup {
     }
 }
 
+const STARTS_MAX: u32 = 5;
+
 /// Some members that are one cluster.
 pub struct Etcd {
     folder: TempDir,
@@ -63,7 +65,18 @@ impl Etcd {
         Setup::members(1).start()
     }
 
-    fn start(setup: Setup) -> Etcd {
+    fn start(mut setup: Setup) -> Etcd {
+        for _ in 0..STARTS_MAX {
+            let mut etcd = Etcd::assemble(setup);
+            if etcd.comes_up() {
+                return etcd;
+            }
+            setup = std::mem::take(&mut etcd.setup);
+        }
+        panic!("etcd ended at its start, {STARTS_MAX} times");
+    }
+
+    fn assemble(setup: Setup) -> Etcd {
         // In memory where that can be: these tests are not about its disk.
         let shm = Path::new("/dev/shm");
         let folder = if shm.is_dir() {
@@ -86,8 +99,25 @@ impl Etcd {
         for n in 0..etcd.members.len() {
             etcd.run(n);
         }
-        etcd.wait_until_ready();
         etcd
+    }
+
+    /// Whether all members answer at last; not where one has ended, because another process was faster to take its port.
+    fn comes_up(&mut self) -> bool {
+        let mut ready = 0;
+        wait_for("an answer of etcd, or its end", || {
+            let ended = |member: &mut Member| {
+                let child = member.child.as_mut().expect("it was started");
+                child.try_wait().expect("it is a child").is_some()
+            };
+            if self.members.iter_mut().any(ended) {
+                return Some(false);
+            }
+            while ready < self.members.len() && self.control_of(ready).try_get("ready").is_ok() {
+                ready += 1;
+            }
+            (ready == self.members.len()).then_some(true)
+        })
     }
 
     /// Starts a member, with the database that it has.
