@@ -619,8 +619,8 @@ fn stays(gate: &Gate, token: u64, bytes: &[u8]) -> TcpStream {
     }
 }
 
-#[test]
-fn no_more_than_max_waiting_sessions_wait() {
+/// A backend that clings to its sessions, and a gate with room for one that waits.
+fn one_may_wait() -> (Backend, Gate) {
     let backend = Backend::start(Manners {
         clings: true,
         ..Manners::default()
@@ -629,6 +629,12 @@ fn no_more_than_max_waiting_sessions_wait() {
         .settle_after("60s")
         .listener("limits: { max_waiting: 1 }")
         .start(backend.port);
+    (backend, gate)
+}
+
+#[test]
+fn no_more_than_max_waiting_sessions_wait() {
+    let (backend, gate) = one_may_wait();
     let _old = session(&gate, "a", 1, b"old");
     backend.wait_for(0, b"old");
     let _waits = session(&gate, "a", 2, b"new");
@@ -641,14 +647,7 @@ fn no_more_than_max_waiting_sessions_wait() {
 
 #[test]
 fn a_client_that_resets_while_it_waits_gives_its_place_away_at_once() {
-    let backend = Backend::start(Manners {
-        clings: true,
-        ..Manners::default()
-    });
-    let gate = tcp(BY_TLV)
-        .settle_after("60s")
-        .listener("limits: { max_waiting: 1 }")
-        .start(backend.port);
+    let (backend, gate) = one_may_wait();
     let _old = session(&gate, "a", 1, b"old");
     backend.wait_for(0, b"old");
     let gone = session(&gate, "a", 2, b"gone");

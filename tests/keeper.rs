@@ -392,12 +392,7 @@ fn writes_without_a_token_leave_no_trace_of_a_resource() {
 
 #[test]
 fn a_raise_waits_for_a_write_without_a_token_that_nothing_held_up() {
-    let keeper = Keeper::new(
-        Marks::default(),
-        Arc::new(Slow::new(1_000_000)),
-        Arc::new(Metrics::new()),
-        Duration::ZERO,
-    );
+    let keeper = fresh();
     let without = [Ask {
         claim: Claim::Without { until_fenced: true },
         ..orders(1)[0]
@@ -423,12 +418,7 @@ fn a_raise_waits_for_a_write_without_a_token_that_nothing_held_up() {
 
 #[test]
 fn another_flight_of_a_fence_is_what_a_new_request_would_get() {
-    let keeper = Keeper::new(
-        Marks::default(),
-        Arc::new(Slow::new(1_000_000)),
-        Arc::new(Metrics::new()),
-        Duration::ZERO,
-    );
+    let keeper = fresh();
     let room = Room::new(8);
     let raise = |asks: &[Ask<'_>]| match wait(&keeper, asks, &room, Duration::from_secs(5)) {
         Some(Ok(admitted)) => admitted.flight,
@@ -477,12 +467,7 @@ fn another_flight_of_a_fence_is_what_a_new_request_would_get() {
 
 #[test]
 fn a_read_holds_up_nobody_and_leaves_nothing() {
-    let keeper = Keeper::new(
-        Marks::default(),
-        Arc::new(Slow::new(1_000_000)),
-        Arc::new(Metrics::new()),
-        Duration::ZERO,
-    );
+    let keeper = fresh();
     let room = Room::new(8);
     assert!(keeper.quick(&orders(1), false).is_none(), "a read raises too");
     assert_eq!(keeper.fences(), 0);
@@ -504,6 +489,16 @@ fn a_read_holds_up_nobody_and_leaves_nothing() {
     assert_eq!(keeper.in_doubt(), 0);
 }
 
+/// A keeper without marks, whose ledger practically never fails.
+fn fresh() -> Arc<Keeper> {
+    Keeper::new(
+        Marks::default(),
+        Arc::new(Slow::new(1_000_000)),
+        Arc::new(Metrics::new()),
+        Duration::ZERO,
+    )
+}
+
 /// Counts how often it is woken.
 #[derive(Default)]
 struct Bell(AtomicU64);
@@ -516,12 +511,7 @@ impl Wake for Bell {
 
 #[test]
 fn a_request_that_leaves_late_takes_nobody_elses_place() {
-    let keeper = Keeper::new(
-        Marks::default(),
-        Arc::new(Slow::new(1_000_000)),
-        Arc::new(Metrics::new()),
-        Duration::ZERO,
-    );
+    let keeper = fresh();
     let ask = |token| {
         [Ask {
             name: "orders",
