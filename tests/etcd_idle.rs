@@ -4,12 +4,12 @@ mod etcd;
 
 use std::time::{Duration, Instant};
 
-use etcd::{Etcd, Instance, raise, settings, wait_for};
+use etcd::{Etcd, Instance, brief, raise, wait_for};
 
 #[test]
 fn an_etcd_that_is_away_costs_next_to_nothing() {
     let mut etcd = Etcd::one();
-    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    let (mut instance, owner) = Instance::owning(brief(etcd.endpoints()));
     etcd.kill(0);
     instance.ended_or_lapsed();
     let before = thread_cpu();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use etcd::instance::{PREFIX, SETTLE, shown};
-use etcd::{Etcd, Forwarder, Instance, Mode, PATIENCE, Setup, mark, raise, reset, settings, wait_for};
+use etcd::{Etcd, Forwarder, Instance, Mode, PATIENCE, Setup, brief, mark, raise, reset, settings, wait_for};
 use fencegate::ledger::etcd::{Event, NAME_BYTES_MAX, Reader, Role, adopt};
 use fencegate::ledger::{Ledger, StoreError};
 
@@ -192,8 +192,8 @@ fn one_of_two_owns_and_the_other_comes_when_it_ends() {
 fn an_instance_that_is_cut_off_is_no_owner_before_another_one_is() {
     let etcd = Etcd::one();
     let path = Forwarder::before(etcd.members[0].client_port);
-    let (mut first, owner) = Instance::owning(settings(vec![path.endpoint()]));
-    let mut second = Instance::start(settings(etcd.endpoints()));
+    let (mut first, owner) = Instance::owning(brief(vec![path.endpoint()]));
+    let mut second = Instance::start(brief(etcd.endpoints()));
     path.set(Mode::Hold);
     let taken = std::thread::spawn(move || (second.elected(), second));
     while !taken.is_finished() {
@@ -215,7 +215,7 @@ fn an_instance_that_is_cut_off_is_no_owner_before_another_one_is() {
 #[test]
 fn a_lease_that_is_revoked_ends_the_tenure_and_the_instance_stands_again() {
     let etcd = Etcd::one();
-    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    let (mut instance, owner) = Instance::owning(brief(etcd.endpoints()));
     let control = etcd.control();
     let lease = control.lease_of(&format!("{PREFIX}owner"));
     control.must(async |mut client| client.lease_revoke(lease).await);
@@ -232,7 +232,7 @@ fn a_lease_that_is_revoked_ends_the_tenure_and_the_instance_stands_again() {
 #[test]
 fn an_owners_key_that_is_deleted_by_hand_ends_the_tenure() {
     let etcd = Etcd::one();
-    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    let (mut instance, owner) = Instance::owning(brief(etcd.endpoints()));
     etcd.control().delete(&format!("{PREFIX}owner"));
     let refused = owner.make(raise("a", 1));
     assert!(refused.is_err(), "no mark is written without the owner's key");

@@ -5,7 +5,7 @@ mod etcd;
 use std::time::{Duration, Instant};
 
 use etcd::instance::PREFIX;
-use etcd::{Etcd, Forwarder, Instance, Mode, Setup, raise, reset, settings, wait_for};
+use etcd::{Etcd, Forwarder, Instance, Mode, Setup, brief, raise, reset, settings, wait_for};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Certificate, Identity, Permission, TlsOptions};
 use fencegate::base::Secret;
 use fencegate::config::Password;
@@ -38,10 +38,8 @@ fn a_dead_endpoint_beside_a_live_one_is_passed_over() {
 #[test]
 fn each_member_of_three_may_hang_and_marks_go_on() {
     let etcd = Setup::members(3).start();
-    let mut long = settings(etcd.endpoints());
-    // Elections within etcd take a second or two.
-    long.owner_ttl = Duration::from_secs(20);
-    let (mut instance, owner) = Instance::owning(long);
+    // Elections within etcd take a second or two, of its long life.
+    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
     for n in 0..3 {
         etcd.stop(n);
         for token in 0..5 {
@@ -99,7 +97,9 @@ fn a_member_without_a_majority_makes_nobody_the_owner() {
 #[test]
 fn a_full_database_refuses_raises_and_recovers_by_the_operators_hand() {
     let etcd = Setup::members(1).flag("--quota-backend-bytes=2097152").start();
-    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    let mut lives = settings(etcd.endpoints());
+    lives.owner_ttl = Duration::from_secs(9);
+    let (mut instance, owner) = Instance::owning(lives);
     owner.make(raise("a", 42)).unwrap();
     let control = etcd.control();
     let filler = "x".repeat(200_000);
@@ -110,8 +110,8 @@ fn a_full_database_refuses_raises_and_recovers_by_the_operators_hand() {
             .filter(|error| error.contains("space"))
     });
     assert!(matches!(owner.make(raise("a", 43)), Err(StoreError::Full(_))));
-    // A lease's life: several renewals.
-    let until = Instant::now() + Duration::from_secs(4);
+    // More than a lease's life: several renewals.
+    let until = Instant::now() + Duration::from_secs(10);
     wait_for("some seconds", || (Instant::now() > until).then_some(()));
     assert!(owner.ledger.owned(), "renewals need no room");
     assert!(instance.is_quiet());
@@ -172,6 +172,8 @@ fn users_whose_login_expires_or_changes_are_logged_in_again() {
         control.must(async |mut client| client.user_grant_role(user, role).await);
     }
     let mut with_login = settings(etcd.endpoints());
+    // Renewed several times meanwhile.
+    with_login.owner_ttl = Duration::from_secs(9);
     with_login.login = Some(Login {
         username: "gate".to_owned(),
         password: Password::Given(Secret::of_file(b"secret").unwrap()),
@@ -272,7 +274,7 @@ fn certificates_are_shown_and_checked_both_ways() {
 #[test]
 fn an_older_copy_that_was_restored_is_refused_until_an_operator_adopts_it() {
     let mut etcd = Etcd::one();
-    let (mut instance, owner) = Instance::owning(settings(etcd.endpoints()));
+    let (mut instance, owner) = Instance::owning(brief(etcd.endpoints()));
     owner.make(raise("a", 40)).unwrap();
     let copy = etcd.path("copy");
     etcd.snapshot(&copy);
@@ -328,7 +330,7 @@ fn another_cluster_at_the_same_address_is_refused_until_an_operator_adopts_it() 
 #[test]
 fn an_empty_etcd_in_place_of_the_known_one_is_refused() {
     let mut etcd = Etcd::one();
-    let (mut instance, _owner) = Instance::owning(settings(etcd.endpoints()));
+    let (mut instance, _owner) = Instance::owning(brief(etcd.endpoints()));
     etcd.kill(0);
     std::fs::remove_dir_all(etcd.data(0)).unwrap();
     etcd.run(0);
@@ -343,9 +345,7 @@ fn an_empty_etcd_in_place_of_the_known_one_is_refused() {
 fn an_owner_that_lapsed_goes_on_where_its_lease_still_lives() {
     let etcd = Etcd::one();
     let path = Forwarder::before(etcd.members[0].client_port);
-    let mut longer = settings(vec![path.endpoint()]);
-    longer.owner_ttl = Duration::from_secs(3);
-    let (mut instance, owner) = Instance::owning(longer);
+    let (mut instance, owner) = Instance::owning(brief(vec![path.endpoint()]));
     let control = etcd.control();
     let lease = control.lease_of(&format!("{PREFIX}owner"));
     path.set(Mode::Cut);

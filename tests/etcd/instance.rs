@@ -17,15 +17,24 @@ use super::{PATIENCE, wait_for};
 pub const PREFIX: &str = "/fencegate/test/";
 pub const SETTLE: Duration = Duration::from_secs(7);
 
+/// With a lease that outlives whatever else the machine has to do: no tenure ends by itself.
 pub fn settings(endpoints: Vec<String>) -> Settings {
     Settings {
         endpoints,
         prefix: PREFIX.to_owned(),
-        owner_ttl: Duration::from_secs(3),
+        owner_ttl: Duration::from_secs(30),
         login: None,
         tls: None,
         settle_after: SETTLE,
         instance: "an instance".to_owned(),
+    }
+}
+
+/// With a lease that runs out soon, where that is to be seen.
+pub fn brief(endpoints: Vec<String>) -> Settings {
+    Settings {
+        owner_ttl: Duration::from_secs(3),
+        ..settings(endpoints)
     }
 }
 

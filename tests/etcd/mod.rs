@@ -8,7 +8,7 @@ pub mod member;
 use std::time::{Duration, Instant};
 
 pub use forwarder::{Forwarder, Mode};
-pub use instance::{Instance, Owner, mark, raise, reset, settings};
+pub use instance::{Instance, Owner, brief, mark, raise, reset, settings};
 pub use member::{Control, Etcd, Setup};
 
 /// Longer than anything takes that goes well.
