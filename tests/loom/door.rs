@@ -1,8 +1,7 @@
-//! The door with loom: every interleaving within a bound (see `explore`), and every allowed reordering. It needs
-//! its own build:
+//! The door with loom: every interleaving within a bound (see `explore`), and every allowed reordering:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg fence_loom" cargo test --no-default-features --test loom_door --release
+//! cargo test --manifest-path tests/loom/Cargo.toml
 //! ```
 //!
 //! The real [`Door`] and [`Core`] run; the core stands behind a lock, as in the table. A backend is a cell that
@@ -10,10 +9,8 @@
 //! the other, loom stops; that is what makes the `unsafe` accesses here sound. The last tests weaken one step in
 //! a copy, and loom must find it.
 
-#![cfg(fence_loom)]
-
-use fencegate::base::{Moment, Token};
-use fencegate::fence::{Claim, Core, Door, Effects, Step};
+use fencegate_loom::base::{Moment, Token};
+use fencegate_loom::fence::{Claim, Core, Door, Effects, Step};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
