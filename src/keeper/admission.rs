@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::flight::{Berth, Flight, leave};
+use super::berth::{Berth, Berths, leave};
+use super::flight::Flight;
 use super::roll::Place;
 use super::slow::{self, SleeperId, Sleeps, Slow};
 use super::{Chores, Fence, Keeper};
@@ -147,11 +148,11 @@ impl Keeper {
         if !write {
             return self.quick_read(asks);
         }
-        let mut berths = SmallVec::new();
-        for ask in asks {
-            berths.push(self.berth(ask).filter(Berth::is_open)?);
-        }
-        Some(Flight::new(self, berths, write))
+        let berths: Option<Berths> = asks
+            .iter()
+            .map(|ask| self.berth(ask).filter(Berth::is_open))
+            .collect();
+        Some(Flight::new(self, berths?, write))
     }
 
     /// The same for one ask. `before` is a flight with the same claim for the same fence, where there is such a one: then

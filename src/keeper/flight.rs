@@ -4,80 +4,18 @@
 //! before its commit point it is cut, after it, it leaves a doubt.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::berth::{Berth, Berths};
 use super::roll::Place;
 use super::slow::{self, SleeperId, Sleeps};
 use super::{Fence, Keeper};
 use crate::base::{Token, TokenFormat};
-use crate::fence::{Claim, Key};
+use crate::fence::Claim;
 use crate::observe::events::InDoubt;
-
-/// One fence that a request is bound to.
-#[derive(Clone, Debug)]
-pub(super) struct Berth {
-    pub fence: Fence,
-    bond: Bond,
-}
-
-/// By what it is bound.
-#[derive(Clone, Copy, Debug)]
-enum Bond {
-    Token(Token),
-    /// Without a token, perhaps to a fence that never had a mark: it is forgotten by its key.
-    Without {
-        until_fenced: bool,
-        key: Key,
-    },
-}
-
-impl Berth {
-    #[inline(always)]
-    pub fn new(fence: Fence, claim: Claim, key: Key) -> Berth {
-        let bond = match claim {
-            Claim::Token(token) => Bond::Token(token),
-            Claim::Without { until_fenced } => Bond::Without { until_fenced, key },
-        };
-        Berth { fence, bond }
-    }
-
-    /// Whether it could commit at this moment.
-    #[inline]
-    pub fn is_open(&self) -> bool {
-        self.fence.door.admits(self.claim())
-    }
-
-    #[inline]
-    fn claim(&self) -> Claim {
-        match self.bond {
-            Bond::Token(token) => Claim::Token(token),
-            Bond::Without { until_fenced, .. } => Claim::Without { until_fenced },
-        }
-    }
-
-    /// Lets go of the fence.
-    fn leave(self, keeper: &Keeper) {
-        let Berth { fence, bond } = self;
-        match bond {
-            // Its token was let in, and so there is a mark.
-            Bond::Token(_) => {}
-            Bond::Without { key, .. } => leave(fence, key, keeper),
-        }
-    }
-}
-
-/// Lets go of a fence; one that never had a mark is forgotten with the last one that holds it.
-pub(super) fn leave(fence: Fence, key: Key, keeper: &Keeper) {
-    let bare = fence.door.is_bare();
-    drop(fence);
-    if bare {
-        keeper.table.forget_bare(key);
-    }
-}
 
 /// An admitted request that may be sent.
 #[derive(Debug)]
@@ -86,7 +24,7 @@ pub struct Flight<'k> {
     keeper: Option<&'k Arc<Keeper>>,
     /// How often ownership had lapsed when it was admitted.
     born: u64,
-    berths: SmallVec<[Berth; 1]>,
+    berths: Berths,
     kind: Kind,
     committed: bool,
     /// In nanoseconds; the largest number is for ever.
@@ -138,7 +76,7 @@ pub struct Lost<'a> {
 }
 
 impl<'k> Flight<'k> {
-    pub(super) fn new(keeper: &'k Arc<Keeper>, berths: SmallVec<[Berth; 1]>, write: bool) -> Flight<'k> {
+    pub(super) fn new(keeper: &'k Arc<Keeper>, berths: Berths, write: bool) -> Flight<'k> {
         let kind = match (berths.is_empty(), write) {
             (true, _) => Kind::Free,
             (false, false) => Kind::Read,
@@ -149,19 +87,19 @@ impl<'k> Flight<'k> {
 
     /// For a read whose tokens are open: no fence has to know of it.
     pub(super) fn read(keeper: &'k Arc<Keeper>) -> Flight<'k> {
-        Flight::of(keeper, Kind::Read, SmallVec::new())
+        Flight::of(keeper, Kind::Read, Berths::None)
     }
 
     /// For a write that is bound to one fence.
     #[inline(always)]
     pub(super) fn of_one(keeper: &'k Arc<Keeper>, berth: Berth) -> Flight<'k> {
-        Flight::of(keeper, Kind::Write, SmallVec::from_buf([berth]))
+        Flight::of(keeper, Kind::Write, Berths::One(berth))
     }
 
     #[inline(always)]
-    fn of(keeper: &'k Arc<Keeper>, kind: Kind, berths: SmallVec<[Berth; 1]>) -> Flight<'k> {
+    fn of(keeper: &'k Arc<Keeper>, kind: Kind, berths: Berths) -> Flight<'k> {
         if kind == Kind::Write {
-            keeper.in_flight.fetch_add(1, Ordering::AcqRel);
+            keeper.in_flight.begin();
         }
         Flight {
             keeper: Some(keeper),
@@ -179,7 +117,7 @@ impl<'k> Flight<'k> {
         Flight {
             keeper: None,
             born: 0,
-            berths: SmallVec::new(),
+            berths: Berths::None,
             kind: Kind::Free,
             committed: false,
             settle_after: u64::MAX,
@@ -290,6 +228,12 @@ impl<'k> Flight<'k> {
         self.uncommit();
     }
 
+    /// The same, where it stands: dropped later, it leaves nothing more behind.
+    #[inline]
+    pub fn settle_here(&mut self) {
+        self.uncommit();
+    }
+
     /// The answer is lost. A flight past its commit point is in doubt from now on (S6); one before it is cut.
     pub fn lose(self) {
         drop(self);
@@ -367,7 +311,7 @@ impl<'k> Flight<'k> {
         let now = keeper.clock.now();
         let until = now.plus(Duration::from_nanos(self.settle_after));
         keeper.add_doubt(until);
-        for berth in &self.berths {
+        for berth in self.berths.iter() {
             let mut slot = berth.fence.slow.lock();
             let slow = slow::open(&mut slot, &berth.fence);
             let effects = slow.core.doubt(&berth.fence.door, until, now, keeper.hold);
@@ -416,11 +360,14 @@ impl Drop for Flight<'_> {
             self.leave_doubt(keeper, None);
         }
         if self.kind == Kind::Write {
-            keeper.in_flight.fetch_sub(1, Ordering::AcqRel);
+            keeper.in_flight.end();
         }
-        let may_be_bare = |berth: &Berth| matches!(berth.bond, Bond::Without { .. });
-        if self.berths.iter().any(may_be_bare) {
-            self.berths.drain(..).for_each(|berth| berth.leave(keeper));
+        if self.berths.iter().any(Berth::may_be_bare) {
+            match std::mem::replace(&mut self.berths, Berths::None) {
+                Berths::None => {}
+                Berths::One(berth) => berth.leave(keeper),
+                Berths::Several(berths) => berths.into_iter().for_each(|berth| berth.leave(keeper)),
+            }
         }
     }
 }

@@ -7,16 +7,18 @@
 //! over an await or a call into the ledger or the table.
 
 mod admission;
+mod berth;
 mod flight;
 mod observed;
 mod operator;
 mod roll;
 mod seat;
 mod slow;
+mod tally;
 mod timer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,7 @@ pub use self::roll::Place;
 use self::roll::Roll;
 pub use self::seat::Seat;
 use self::slow::Slow;
+use self::tally::Tally;
 use self::timer::Timer;
 use crate::base::clock::wall_ms;
 use crate::base::{Clock, Moment, Token, TokenFormat};
@@ -55,7 +58,7 @@ pub struct Keeper {
     /// The end of the wait after a crash; zero where there is none.
     hold: Moment,
     /// Writes that were admitted and have not ended.
-    in_flight: AtomicI64,
+    in_flight: Tally,
     /// When the doubts end; those that have ended are dropped when someone looks.
     doubts: Mutex<Vec<Moment>>,
     observed: Observed,
@@ -96,7 +99,7 @@ impl Keeper {
             metrics,
             clock,
             hold,
-            in_flight: AtomicI64::new(0),
+            in_flight: Tally::default(),
             doubts: Mutex::new(Vec::new()),
             observed: Observed::default(),
             timer: Timer::new(clock),
@@ -147,10 +150,10 @@ impl Keeper {
         self.table.len()
     }
 
-    /// Writes that were admitted and have not ended.
+    /// Writes that were admitted and have not ended. While some begin and end it may be too many, never too few.
     #[must_use]
     pub fn in_flight(&self) -> i64 {
-        self.in_flight.load(Ordering::Acquire)
+        i64::try_from(self.in_flight.count()).unwrap_or(i64::MAX)
     }
 
     /// Writes whose answer is lost and that may still take effect.

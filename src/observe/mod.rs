@@ -90,6 +90,11 @@ impl Decisions {
         self.by_decision[decision as usize].inc();
     }
 
+    /// The same for so many requests.
+    pub fn count_many(&self, decision: Decision, n: u64) {
+        self.by_decision[decision as usize].inc_by(n);
+    }
+
     /// Counts what is refused for this reason or, `observed`, would be and goes through.
     pub fn count_refused(&self, reason: Reason, observed: bool) {
         if let Some(decision) = Decision::of(reason) {

@@ -100,6 +100,13 @@ impl Gate {
         rule.map_or(&self.unmatched, |rule| &self.by_rule[rule])
     }
 
+    /// Counts commands that were admitted by a rule.
+    fn count_admitted(&self, rule: usize, n: u64) {
+        if n > 0 {
+            self.decisions(Some(rule)).count_many(Decision::Admitted, n);
+        }
+    }
+
     /// Counts a command that goes through with nothing to compare.
     fn count_free(&self, notes: &Notes) {
         self.decisions(notes.rule).count(Decision::Passed);

@@ -297,7 +297,7 @@ fn asks<'n>(names: &'n [Named], rules: &RedisRules) -> SmallVec<[Ask<'n>; 2]> {
         let rule = &rules.rules[named.rule];
         let fence = &rule.fences[named.fence];
         Ask::new(
-            &named.resource,
+            named.resource(),
             named.token,
             rule.missing,
             fence.format,
@@ -312,7 +312,7 @@ fn older_of_two(names: &[Named]) -> Option<(&Named, &Named)> {
     names.iter().enumerate().find_map(|(index, one)| {
         let other = names[..index]
             .iter()
-            .find(|other| other.resource == one.resource)?;
+            .find(|other| other.resource() == one.resource())?;
         match one.token < other.token {
             true => Some((one, other)),
             false => Some((other, one)),

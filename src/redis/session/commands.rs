@@ -21,7 +21,7 @@ const STREAM_AT: usize = 64 * 1024;
 /// One whose keys stand further behind is refused.
 const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// So much waits for a server that takes nothing.
-const OUTBOX_BYTES_MAX: usize = 256 * 1024;
+pub(super) const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
 /// What becomes of a command.
 pub(super) enum Decided<'k> {
@@ -38,7 +38,8 @@ pub(super) enum Decided<'k> {
 impl<'k> Session<'_, 'k> {
     /// Takes what the client has sent; true where something moved.
     pub(super) async fn take_commands(&mut self) -> Result<bool, End> {
-        let mut moved = self.inbox.is_empty() && self.read_input()?;
+        let fresh = self.inbox.is_empty();
+        let mut moved = fresh && self.read_input()?;
         while !self.inbox.is_empty() && self.may_take() {
             let went = match self.course {
                 Course::Commands => self.take_quickly() || self.next_command().await?,
@@ -55,7 +56,8 @@ impl<'k> Session<'_, 'k> {
             self.client_left()?;
             return Ok(true);
         }
-        Ok(moved | self.read_input()?)
+        // What has come since is for the next round.
+        Ok(moved || !fresh && self.read_input()?)
     }
 
     /// Whether another command may be taken: nothing that is owed decides what it means.

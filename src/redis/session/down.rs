@@ -34,10 +34,9 @@ impl<'k> Session<'_, 'k> {
     pub(super) fn pull_replies(&mut self) -> Result<bool, End> {
         let mut moved = false;
         while self.wants_replies() {
-            while self.take_reply_quickly() || self.take_reply()? {
+            while self.take_replies_quickly() || self.take_reply()? {
                 moved = true;
             }
-            self.note_answered();
             let Some(conn) = &mut self.conn else { break };
             match conn.read() {
                 Ok(0) => {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::admit::Queued;
-use self::owed::{Named, Names, Owed, What};
+use self::owed::{Named, Owed, What};
 use self::subscribed::Subscribed;
 pub use self::words::{taken, waits};
 use super::answer::Refusal;
@@ -62,10 +62,9 @@ pub struct Session<'a, 'k> {
     /// Wakes this task when this instance ceases to be the owner.
     place: Option<Place>,
     notes: Notes,
-    /// Room for the names of resources; what stands there is of no use.
-    spare_names: Vec<Names>,
-    /// When the commands were sent whose replies are being taken, and how many of them were fenced writes.
-    answered: Option<(Instant, u64)>,
+    /// The rule of the commands that were admitted last, and how many of them are not counted yet: for all of a pipeline at
+    /// once, before it goes out.
+    admitted: (usize, u64),
     /// When something of a reply came last.
     heard: Instant,
     /// When the server took something last.
@@ -174,8 +173,7 @@ impl<'a, 'k> Session<'a, 'k> {
             state: State::default(),
             place: None,
             notes: Notes::default(),
-            spare_names: Vec::new(),
-            answered: None,
+            admitted: (0, 0),
             heard: Instant::now(),
             pushed: Instant::now(),
             hungry: true,
@@ -195,6 +193,7 @@ impl<'a, 'k> Session<'a, 'k> {
                 Err(end) => break end,
             }
         };
+        self.note_admitted();
         let Session {
             stream,
             conn,
@@ -236,13 +235,13 @@ impl<'a, 'k> Session<'a, 'k> {
     async fn round(&mut self) -> Result<(), End> {
         let mut busy = 0;
         loop {
-            let mut moved = self.relay()?;
-            moved |= self.take_commands().await?;
+            let relayed = self.relay()?;
+            let mut moved = self.take_commands().await?;
             if self.waking.is_some() {
                 self.wake_blocked().await?;
                 moved = true;
             }
-            if !moved {
+            if !moved && !(relayed && self.has_left()) {
                 return self.wait().await;
             }
             busy += 1;
@@ -261,6 +260,12 @@ impl<'a, 'k> Session<'a, 'k> {
             return Err(End::Order);
         }
         Ok(moved)
+    }
+
+    /// Whether something may stand where the kernel does not tell of it, or go on at once.
+    fn has_left(&self) -> bool {
+        let replies = self.conn.as_ref().is_none_or(|conn| !conn.inbox.is_empty());
+        replies || !self.outbox.is_empty() || !self.reply.is_empty() || !self.inbox.is_empty()
     }
 
     /// Whether the connection has to end, and nothing is owed any more.
@@ -368,7 +373,7 @@ impl<'a, 'k> Session<'a, 'k> {
     fn name(&self, refusal: &mut Refusal, named: Option<&Named>) {
         let Some(named) = named else { return };
         let fence = &self.gate.listener.rules.rules[named.rule].fences[named.fence];
-        refusal.resource = Some(named.resource.clone());
+        refusal.resource = Some(named.resource().to_owned());
         refusal.token = named.token.map(|token| fence.format.show(token).to_string());
         refusal.rule = Some(named.rule);
     }
@@ -395,7 +400,7 @@ fn give_up(gate: &Gate, owed: Owed<'_>, end: End) {
         resource: &|index| {
             let named = names.get(index)?;
             let format = rules[named.rule].fences[named.fence].format;
-            Some((&named.resource, format))
+            Some((named.resource(), format))
         },
     });
 }

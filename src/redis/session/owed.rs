@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use super::subscribed::Subscription;
 use crate::base::Token;
 use crate::keeper::Flight;
@@ -23,42 +25,56 @@ pub struct Owed<'k> {
     pub names: Names,
 }
 
-/// The resources of a flight, for refusals.
-pub type Names = Vec<Named>;
+/// The resources of a flight, for refusals. Nearly always it is one, and stands where its command is noted.
+pub type Names = SmallVec<[Named; 1]>;
 
 /// A resource and the token that was presented for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
-    pub resource: String,
+    name: Name,
     pub token: Option<Token>,
     pub rule: usize,
     pub fence: usize,
 }
 
+/// A name in UTF-8, which most often is as short as this.
+type Name = SmallVec<[u8; 48]>;
+
 impl Named {
     /// What is claimed.
     pub fn of(claim: &Claimed<'_>) -> Named {
         Named {
-            resource: claim.resource.to_owned(),
+            name: Name::from_slice(claim.resource.as_bytes()),
             token: claim.token,
             rule: claim.rule,
             fence: claim.fence,
         }
     }
 
+    /// The same, written where it is to stand.
+    #[inline]
+    pub fn put(claim: &Claimed<'_>, names: &mut Names) {
+        names.push(Named {
+            name: Name::new(),
+            token: claim.token,
+            rule: claim.rule,
+            fence: claim.fence,
+        });
+        if let Some(named) = names.last_mut() {
+            named.name.extend_from_slice(claim.resource.as_bytes());
+        }
+    }
+
+    /// The resource's name.
+    pub fn resource(&self) -> &str {
+        std::str::from_utf8(&self.name).expect("it was copied from one")
+    }
+
     /// Whether this is what is claimed.
     #[inline]
     pub fn is(&self, claim: &Claimed<'_>) -> bool {
         (self.rule, self.fence, self.token) == (claim.rule, claim.fence, claim.token)
-            && self.resource == claim.resource
-    }
-
-    /// The same, in the room of another.
-    #[inline]
-    pub fn turn_into(&mut self, claim: &Claimed<'_>) {
-        self.resource.clear();
-        self.resource.push_str(claim.resource);
-        (self.token, self.rule, self.fence) = (claim.token, claim.rule, claim.fence);
+            && self.name[..] == *claim.resource.as_bytes()
     }
 }
 

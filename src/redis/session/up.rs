@@ -14,12 +14,13 @@ use crate::wire::resp::write_command;
 impl<'k> Session<'_, 'k> {
     /// Sends what the server takes.
     pub(super) fn push_commands(&mut self) -> Result<bool, End> {
+        if self.conn.is_none() || self.outbox.is_empty() {
+            return Ok(false);
+        }
+        self.note_admitted();
         let Some(conn) = &mut self.conn else {
             return Ok(false);
         };
-        if self.outbox.is_empty() {
-            return Ok(false);
-        }
         let rides = self
             .owed
             .range_mut(self.gone..)
@@ -27,8 +28,9 @@ impl<'k> Session<'_, 'k> {
             .map(|owed| &mut owed.ride);
         match conn.send_row(rides, &mut self.outbox) {
             Sent::All | Sent::Part => {
-                self.pushed = Instant::now();
-                self.note_gone();
+                let now = Instant::now();
+                self.pushed = now;
+                self.note_gone(now);
                 Ok(true)
             }
             Sent::Blocked => Ok(false),
@@ -47,21 +49,20 @@ impl<'k> Session<'_, 'k> {
     }
 
     /// Notes which commands have gone whole.
-    fn note_gone(&mut self) {
+    fn note_gone(&mut self, now: Instant) {
         let sent = self.conn.as_ref().map_or(0, |conn| conn.sent());
-        let now = Instant::now();
-        while let Some(owed) = self.owed.get_mut(self.gone) {
+        // Where nothing else is waited for, the server's time begins.
+        let mut idle = !self
+            .owed
+            .range(..self.gone)
+            .any(|owed| owed.what.is_the_servers());
+        for owed in self.owed.range_mut(self.gone..) {
             if owed.what.is_the_servers() {
                 if owed.ride.ends > sent {
                     return;
                 }
                 owed.sent = Some(now);
-                if self
-                    .owed
-                    .iter()
-                    .take(self.gone)
-                    .all(|owed| !owed.what.is_the_servers())
-                {
+                if std::mem::take(&mut idle) {
                     self.heard = now;
                 }
             }
@@ -81,7 +82,7 @@ impl<'k> Session<'_, 'k> {
             self.pushed = Instant::now();
         }
         bytes(self.outbox.tail());
-        self.book(what, flight, begins..self.outbox_end(), Names::new())
+        self.book(what, flight, begins..self.outbox_end())
     }
 
     /// How many bytes the server has got once it has taken what is in the outbox.
@@ -91,13 +92,7 @@ impl<'k> Session<'_, 'k> {
 
     /// Notes the command that stands in the outbox, between these places.
     #[inline(always)]
-    pub(super) fn book(
-        &mut self,
-        what: What,
-        flight: Flight<'k>,
-        place: Range<u64>,
-        names: Names,
-    ) -> &mut Owed<'k> {
+    pub(super) fn book(&mut self, what: What, flight: Flight<'k>, place: Range<u64>) -> &mut Owed<'k> {
         if self.place.is_none()
             && let Some(place) = flight.enroll()
         {
@@ -113,7 +108,7 @@ impl<'k> Session<'_, 'k> {
             },
             sent: None,
             muted: false,
-            names,
+            names: Names::new(),
         });
         self.owed.back_mut().expect("pushed above")
     }

@@ -146,7 +146,7 @@ impl Session<'_, '_> {
             // A raise may wait for any of them: one of each resource tells of it.
             let mut seen = HashSet::new();
             let untaken = self.owed.iter().take(self.gone).filter(is_fenced);
-            let first = untaken.filter(|owed| owed.names.iter().any(|named| seen.insert(&*named.resource)));
+            let first = untaken.filter(|owed| owed.names.iter().any(|named| seen.insert(named.resource())));
             watched.extend(first.map(|owed| owed.ride.flight.watch()));
         }
         watched

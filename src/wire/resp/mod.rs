@@ -69,16 +69,21 @@ fn number_line(bytes: &[u8], wrong: ProtocolError) -> Result<Option<(&[u8], usiz
 
 /// The number in the line at the start of `bytes`, behind its type byte, and the place behind the line: where all of it has
 /// come, and it is written as nearly all are. What it does not take is for [`number_line`].
+#[inline]
 fn plain_line(bytes: &[u8]) -> Option<(usize, usize)> {
-    const DIGITS_MAX: usize = 8;
     // Most have one digit, or two.
     match *bytes {
-        [_, one @ b'0'..=b'9', b'\r', b'\n', ..] => return Some((usize::from(one - b'0'), 4)),
+        [_, one @ b'0'..=b'9', b'\r', b'\n', ..] => Some((usize::from(one - b'0'), 4)),
         [_, ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            return Some((usize::from(ten - b'0') * 10 + usize::from(one - b'0'), 5));
+            Some((usize::from(ten - b'0') * 10 + usize::from(one - b'0'), 5))
         }
-        _ => {}
+        _ => longer_line(bytes),
     }
+}
+
+#[inline(never)]
+fn longer_line(bytes: &[u8]) -> Option<(usize, usize)> {
+    const DIGITS_MAX: usize = 8;
     let mut number = 0;
     for (at, byte) in bytes.iter().enumerate().skip(1).take(DIGITS_MAX + 1) {
         match byte {
