@@ -14,7 +14,9 @@ use super::owed::{Named, What};
 use super::words::{special, waits};
 use super::{OWED_MAX, Session};
 use crate::keeper::{Ask, Flight};
-use crate::rules::redis::{Access, Act, Claimed, Command, Key, RedisRule, Touched, Usual, Verdict};
+use crate::rules::redis::{
+    Access, Act, Claimed, Command, Key, Notes, RedisRule, RedisRules, Touched, Usual, Verdict,
+};
 use crate::rules::{Mode, Sender};
 use crate::wire::resp::{Read, short_reply};
 
@@ -89,7 +91,12 @@ impl<'k> Session<'_, 'k> {
                     name,
                     write: usual.write && usual.changes,
                 };
-                let verdict = rules.judge(&act(usual.write), iter::once(key), &mut self.notes);
+                let act = act(usual.write);
+                if rules.judge_usual(&act, key, &mut self.notes) {
+                    debug_assert!(fences_alone(rules, &act, key, &self.notes), "{act:?}");
+                    return self.admit_one(place, usual.write);
+                }
+                let verdict = rules.judge(&act, iter::once(key), &mut self.notes);
                 (verdict, usual.write)
             }
             None => {
@@ -267,6 +274,14 @@ impl<'k> Session<'_, 'k> {
         self.settle_own();
         true
     }
+}
+
+/// Whether judging a command comes to the one claim in `notes`.
+fn fences_alone(rules: &RedisRules, act: &Act<'_>, key: Key<'_>, notes: &Notes) -> bool {
+    let mut judged = Notes::default();
+    rules.judge(act, iter::once(key), &mut judged) == Verdict::Fenced
+        && judged.observed.is_empty()
+        && (judged.only_claim(), judged.rule) == (notes.only_claim(), notes.rule)
 }
 
 fn ask<'c>(claim: &Claimed<'c>, rule: &RedisRule) -> Ask<'c> {

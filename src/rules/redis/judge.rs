@@ -160,13 +160,53 @@ impl RedisRules {
         }
     }
 
-    fn judge_key(&self, act: &Act<'_>, key: Key<'_>, notes: &mut Notes) -> Result<(), Denial> {
-        let captured = &mut notes.captured;
-        let found = self.rules.iter().find(|rule| {
+    /// The same for a command with one key, where it comes to what it nearly always does: one fence, of a rule that enforces,
+    /// and a token for it that anybody may present. True is [`Verdict::Fenced`]; after false it is to be judged.
+    #[inline]
+    pub fn judge_usual(&self, act: &Act<'_>, key: Key<'_>, notes: &mut Notes) -> bool {
+        notes.clear();
+        let Some(rule) = self.taker(act, key, &mut notes.captured) else {
+            return false;
+        };
+        let [fence] = &rule.fences[..] else {
+            return false;
+        };
+        let Presented::Token(token, _) = act.identity.presents(fence.slot) else {
+            return false;
+        };
+        if rule.mode != Mode::Enforce
+            || rule.action != Action::Fence
+            || rule.allow.is_some()
+            || !key.write && rule.reads == Reads::Ignore
+        {
+            return false;
+        }
+        let names = &mut notes.names;
+        fence
+            .resource
+            .fill(key.name, &notes.captured, rule.fold_case, names);
+        notes.rule = Some(rule.index);
+        notes.claims.push(Held {
+            name: 0..names.len(),
+            token: Some(token),
+            rule: rule.index,
+            fence: 0,
+            write: key.write,
+        });
+        true
+    }
+
+    /// The rule that a key falls under.
+    #[inline]
+    fn taker(&self, act: &Act<'_>, key: Key<'_>, captured: &mut Captured) -> Option<&RedisRule> {
+        self.rules.iter().find(|rule| {
             // A rule that denies compares nothing: reads go past it.
             (key.write || rule.action == Action::Fence) && rule.takes_key(act.name, key.name, captured)
-        });
-        match found {
+        })
+    }
+
+    fn judge_key(&self, act: &Act<'_>, key: Key<'_>, notes: &mut Notes) -> Result<(), Denial> {
+        match self.taker(act, key, &mut notes.captured) {
             Some(rule) => self.claim(rule, act, key, notes),
             None => self.unmatched(key.write, "no rule takes one of the keys that it writes", notes),
         }
@@ -249,9 +289,7 @@ impl RedisRules {
                 fence: index,
                 write: key.write,
             };
-            if notes.claims.is_empty() {
-                notes.claims.push(held);
-            } else if !self.hold(held, notes)? {
+            if !self.hold(held, notes)? {
                 continue;
             }
             let claim = Some(notes.claims.len() - 1);
@@ -321,6 +359,7 @@ impl RedisRules {
 }
 
 impl RedisRule {
+    #[inline]
     fn takes_key(&self, command: &str, key: &[u8], captured: &mut Captured) -> bool {
         if !self.takes_command(command) {
             return false;
@@ -335,6 +374,7 @@ impl RedisRule {
     }
 
     /// `config` takes `config set` too.
+    #[inline]
     fn takes_command(&self, name: &str) -> bool {
         let Some(commands) = &self.commands else {
             return true;

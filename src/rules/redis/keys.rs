@@ -12,9 +12,39 @@ use crate::rules::{Shape, ShapePart};
 pub struct KeyPattern {
     text: Box<str>,
     parts: Box<[Part]>,
+    front: Front,
     /// It ends with `*`.
     open: bool,
     captures: Box<[Box<str>]>,
+}
+
+/// The first bytes of every key that a pattern takes, up to eight: most other keys are told from them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Front {
+    bytes: u64,
+    mask: u64,
+}
+
+impl Front {
+    fn of(parts: &[Part]) -> Front {
+        let (mut bytes, mut mask) = ([0; 8], [0; 8]);
+        if let Some(Part::Text(text)) = parts.first() {
+            for (at, byte) in text.iter().take(8).enumerate() {
+                (bytes[at], mask[at]) = (*byte, 0xff);
+            }
+        }
+        Front {
+            bytes: u64::from_le_bytes(bytes),
+            mask: u64::from_le_bytes(mask),
+        }
+    }
+
+    /// Whether the key may begin so.
+    #[inline]
+    fn fits(self, key: &[u8]) -> bool {
+        let first = key.first_chunk().map(|first| u64::from_le_bytes(*first));
+        first.is_none_or(|first| first & self.mask == self.bytes)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,6 +117,7 @@ impl KeyPattern {
         }
         Ok(KeyPattern {
             text: text.into(),
+            front: Front::of(&parts),
             parts: parts.into(),
             open,
             captures: captures.into(),
@@ -100,8 +131,23 @@ impl KeyPattern {
     }
 
     /// Whether it takes this key, and what it captures of it.
+    #[inline]
     pub(super) fn take(&self, key: &[u8], captured: &mut Captured) -> bool {
         captured.clear();
+        self.front.fits(key) && self.take_parts(key, captured)
+    }
+
+    fn take_parts(&self, key: &[u8], captured: &mut Captured) -> bool {
+        // Nearly all have one capture, at their end.
+        if let ([Part::Text(text), Part::Capture], false) = (&*self.parts, self.open) {
+            let fits = key.len() > text.len()
+                && (text.len() <= 8 && key.len() >= 8 || key.starts_with(text))
+                && colon(&key[text.len()..]).is_none();
+            if fits {
+                captured.push(text.len()..key.len());
+            }
+            return fits;
+        }
         let mut at = 0;
         for part in &self.parts {
             match part {
@@ -330,7 +376,7 @@ fn index_of(name: &str, pattern: Option<&KeyPattern>) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{colon, is_ascii};
+    use super::{Captured, KeyPattern, colon, is_ascii};
 
     /// Texts of each length up to 80, with one byte of another kind at each place.
     fn texts(other: u8) -> impl Iterator<Item = Vec<u8>> {
@@ -356,6 +402,65 @@ mod tests {
             assert_eq!(colon(&text), None, "{}", text.escape_ascii());
         }
         assert_eq!(colon(b""), None);
+    }
+
+    #[test]
+    fn patterns_take_what_a_regular_expression_takes() {
+        let keys = [
+            "a",
+            "a:",
+            "a:1",
+            "a:1:b",
+            "a:12345678",
+            "a:1234:678",
+            "b:12345678",
+            "abcdefgh",
+            "abcdefgh:",
+            "abcdefgh:1",
+            "abcdefgi:1",
+            "abcdefghij:1",
+            "abcdefghij:12345678901234567890",
+            "abcdefghix:1",
+            "abcdefghij:1:2",
+            "1:b",
+            "12345678:b",
+            "12345678",
+            ":b",
+            "abcdefg:1",
+            "abcdef:1",
+            "abcde:\u{e9}",
+        ];
+        for text in [
+            "a:{x}",
+            "a:{x}*",
+            "a:{x}:b",
+            "abcdefg:{x}",
+            "abcdef:{x}",
+            "abcdefgh:{x}",
+            "abcdefghij:{x}",
+            "abcdefghij:{x}*",
+            "{x}:b",
+            "{x}",
+            "{x}*",
+            "a:1",
+            "abcdefgh",
+            "abcde:{x}",
+        ] {
+            let pattern = KeyPattern::parse(text).unwrap();
+            let words = regex::escape(text)
+                .replace(r"\{x\}", "([^:]+)")
+                .replace(r"\*", "(?:.*)");
+            let expression = regex::bytes::Regex::new(&format!("(?s-u)^{words}$")).unwrap();
+            for key in keys {
+                let mut captured = Captured::new();
+                let taken = pattern.take(key.as_bytes(), &mut captured);
+                let wanted = expression.captures(key.as_bytes());
+                assert_eq!(taken, wanted.is_some(), "{text} {key}");
+                if let Some(one) = wanted.and_then(|wanted| Some(wanted.get(1)?.range())) {
+                    assert_eq!(captured[..], [one], "{text} {key}");
+                }
+            }
+        }
     }
 
     #[test]
