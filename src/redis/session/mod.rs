@@ -241,7 +241,7 @@ impl<'a, 'k> Session<'a, 'k> {
                 self.wake_blocked().await?;
                 moved = true;
             }
-            if !moved && !(relayed && self.has_left()) {
+            if !(moved || relayed && self.has_left()) {
                 return self.wait().await;
             }
             busy += 1;
