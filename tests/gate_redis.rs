@@ -473,6 +473,56 @@ fn messages_and_pushes_are_no_replies() {
 }
 
 #[test]
+fn a_push_in_the_middle_of_a_reply_is_none_of_its_elements() {
+    let server = Server::with(&["notify-keyspace-events KEA"]);
+    let gate = setup(RULES).start(server.port);
+    let mut client = Client::holder(&gate, 5);
+    assert!(client.ask("HELLO 3").starts_with('{'));
+    client.send("PSUBSCRIBE c __keyevent@0__:zpopmin");
+    assert_eq!(client.replies(2).len(), 2);
+    client.send_all(&["MULTI", "PUBLISH c m", "RPUSH orders:1 x", "EXEC", "PING"]);
+    assert_eq!(client.replies(3), ["+OK", "+QUEUED", "+QUEUED"]);
+    let push = |channel: &str, message: &str| {
+        let words = ["pmessage", channel, channel, message].map(|word| format!("${}\n{word}\n", word.len()));
+        format!(">4\n{}", words.concat())
+    };
+    let lines = |client: &mut Client, text: &str| {
+        for line in text.lines() {
+            assert_eq!(client.line(), line, "of {text:?}");
+        }
+    };
+    lines(&mut client, &format!("*2\n{}:1\n:1\n+PONG\n", push("c", "m")));
+    assert_eq!(client.ask("ZADD orders:2 1 a"), ":1");
+    client.send_all(&["ZPOPMIN orders:2 1", "RPUSH orders:1 y"]);
+    let popped = push("__keyevent@0__:zpopmin", "orders:2");
+    lines(&mut client, &format!("*1\n{popped}*2\n$1\na\n,1\n:2\n"));
+    assert_eq!(Client::holder(&gate, 6).ask("RPUSH orders:1 z"), ":3");
+}
+
+#[test]
+fn who_reads_no_answers_of_the_gates_own_can_not_send_for_ever() {
+    let (_server, gate) = start();
+    let mut client = Client::of(gate.port);
+    client.give_up_sending_after(Duration::from_secs(3));
+    let command = b"FENCE\r\n".repeat(64 * 1024);
+    let mut sent = 0;
+    while client.try_send(&command).is_ok() {
+        sent += command.len();
+        assert!(
+            sent < 40 * 1024 * 1024,
+            "all of it is kept for a client that does not read"
+        );
+    }
+    assert!(sent > 0);
+    for _ in 0..sent / b"FENCE\r\n".len() {
+        assert_eq!(
+            client.line(),
+            "-ERR wrong number of arguments for 'fence' command"
+        );
+    }
+}
+
+#[test]
 fn monitoring_is_possible_and_nothing_else_beside_it() {
     let (_server, gate) = start();
     let mut client = Client::of(gate.port);

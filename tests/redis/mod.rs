@@ -160,6 +160,15 @@ impl Client {
         let _sent = self.reader.get_mut().write_all(bytes);
     }
 
+    /// The same; fails where nothing is taken for longer than [`Client::give_up_sending_after`].
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    pub fn give_up_sending_after(&self, patience: Duration) {
+        self.reader.get_ref().set_write_timeout(Some(patience)).unwrap();
+    }
+
     /// Several commands in one write.
     pub fn send_all(&mut self, commands: &[&str]) {
         let mut bytes = Vec::new();

@@ -6,6 +6,7 @@ use std::io;
 use smallvec::SmallVec;
 
 use super::admit::Compared;
+use super::down::REPLY_BYTES_MAX;
 use super::owed::{Names, Naming, What};
 use super::words::{Special, lower, special};
 use super::{Course, End, Ending, OWED_MAX, Session};
@@ -69,6 +70,8 @@ impl<'k> Session<'_, 'k> {
             && !self.client_gone
             && self.owed.len() < OWED_MAX
             && self.outbox.len() < OUTBOX_BYTES_MAX
+            // Also the gate's own answers wait for a client that doesn't read.
+            && self.reply.len() < REPLY_BYTES_MAX
     }
 
     /// Whether a whole command has come that was not taken yet.

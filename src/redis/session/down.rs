@@ -23,7 +23,7 @@ pub enum Target {
 }
 
 /// So much may wait for a client that doesn't read.
-const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(super) const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl<'k> Session<'_, 'k> {
     pub(super) fn wants_replies(&self) -> bool {

@@ -15,8 +15,9 @@ pub struct Replies {
     /// Whether the last byte of the present line was a CR.
     cr: bool,
     frame: Frame,
-    /// At which depths an attribute stands: what it belongs to follows it.
-    attributes: Vec<usize>,
+    /// At which depths something stands that is no element: an attribute, which belongs to what follows it, or a push, which
+    /// may come between any two elements.
+    asides: Vec<usize>,
 }
 
 /// What is to come of a value that others are in.
@@ -104,7 +105,7 @@ impl Replies {
     /// Whether nothing of a next reply has come.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        self.open.is_empty() && self.state == State::Type && self.attributes.is_empty()
+        self.open.is_empty() && self.state == State::Type && self.asides.is_empty()
     }
 
     /// Keeps the first bytes.
@@ -134,8 +135,9 @@ impl Replies {
             return Ok((taken, true));
         }
         self.state = State::Type;
-        if kind == b'|' {
-            self.attributes.push(self.open.len());
+        // By itself a push is what the server says, and no reply.
+        if kind == b'|' || kind == b'>' && !self.open.is_empty() {
+            self.asides.push(self.open.len());
         }
         let ended = match &self.line[..self.line.len() - 1] {
             b"?" => self.begin_streamed(kind)?,
@@ -203,9 +205,9 @@ impl Replies {
     /// A value has ended, and perhaps those that it is in. True where that is the reply.
     fn close(&mut self) -> Result<bool, ProtocolError> {
         loop {
-            if self.attributes.last() == Some(&self.open.len()) {
-                // It is no element: what it belongs to comes next.
-                self.attributes.pop();
+            if self.asides.last() == Some(&self.open.len()) {
+                // The element is still to come.
+                self.asides.pop();
                 if self.open.is_empty() {
                     self.frame = Frame::default();
                 }

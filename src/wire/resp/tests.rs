@@ -179,7 +179,7 @@ fn replies_of(pieces: &[&[u8]]) -> Result<Vec<Reply>, ProtocolError> {
 
 #[test]
 fn each_reply_of_either_version_ends_where_it_ends() {
-    let each: [(&[u8], u8); 27] = [
+    let each: [(&[u8], u8); 31] = [
         (b"+OK\r\n", b'+'),
         (b"-ERR no\r\n", b'-'),
         (b":-12\r\n", b':'),
@@ -207,6 +207,20 @@ fn each_reply_of_either_version_ends_where_it_ends() {
         (b"%?\r\n+a\r\n~?\r\n+b\r\n.\r\n.\r\n", b'%'),
         (b"|?\r\n+a\r\n+b\r\n.\r\n:5\r\n", b':'),
         (b">?\r\n$10\r\ninvalidate\r\n_\r\n.\r\n", b'>'),
+        // A push stands between two elements, in front of the first one, and of what an attribute belongs to.
+        (
+            b"*2\r\n:1\r\n>2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n:2\r\n",
+            b'*',
+        ),
+        (
+            b"*1\r\n>3\r\n+message\r\n+c\r\n*0\r\n>0\r\n*1\r\n>1\r\n:1\r\n+x\r\n",
+            b'*',
+        ),
+        (
+            b"%1\r\n+a\r\n|1\r\n+b\r\n>1\r\n:1\r\n+c\r\n>1\r\n:1\r\n+d\r\n",
+            b'%',
+        ),
+        (b"*?\r\n:1\r\n>1\r\n:1\r\n.\r\n", b'*'),
     ];
     for (bytes, kind) in each {
         if let Some(len) = short_reply(bytes) {

@@ -96,11 +96,19 @@ fn read(rest: &mut &[u8], depth: usize) -> Result<Value, ProtocolError> {
             };
             let depth = depth.checked_sub(1).ok_or(ProtocolError::Reply)?;
             let elements = if kind == b'%' { length * 2 } else { length };
-            let read = (0..elements).map(|_| read(rest, depth));
+            let read = (0..elements).map(|_| read_element(rest, depth));
             read.collect::<Result<Vec<_>, _>>().map(Value::List)
         }
         _ => Err(ProtocolError::Reply),
     }
+}
+
+/// A push may stand before it, which is none.
+fn read_element(rest: &mut &[u8], depth: usize) -> Result<Value, ProtocolError> {
+    while rest.first() == Some(&b'>') {
+        let _passed_over = read(rest, depth)?;
+    }
+    read(rest, depth)
 }
 
 fn take_line<'b>(rest: &mut &'b [u8]) -> Result<(u8, &'b [u8]), ProtocolError> {
