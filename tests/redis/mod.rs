@@ -160,9 +160,9 @@ impl Client {
         let _sent = self.reader.get_mut().write_all(bytes);
     }
 
-    /// The same; fails where nothing is taken for longer than [`Client::give_up_sending_after`].
-    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.reader.get_mut().write_all(bytes)
+    /// How many of the bytes are taken; fails where none is for longer than [`Client::give_up_sending_after`].
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.reader.get_mut().write(bytes)
     }
 
     pub fn give_up_sending_after(&self, patience: Duration) {
