@@ -137,6 +137,7 @@ impl KeyPattern {
         self.front.fits(key) && self.take_parts(key, captured)
     }
 
+    /// Of a key that [`Front::fits`]: its first eight bytes, where it has so many, are known to be right.
     fn take_parts(&self, key: &[u8], captured: &mut Captured) -> bool {
         // Nearly all have one capture, at their end.
         if let ([Part::Text(text), Part::Capture], false) = (&*self.parts, self.open) {
